@@ -1,23 +1,84 @@
-"""Options come from command lines and files: their types are checked before use.
+"""Options come from command lines and files: their types and bounds are checked before use.
 
-What a configuration declares as a class variable is no option but a constant: no user chooses it.
+A configuration declares with each field where its values lie
+(``rounds: Annotated[int, Bounds(ge=1)] = 30``, or ``rounds: Count = 30``), and ``require_options``
+checks that. What it declares as a class variable is no option but a constant: no user chooses it.
 Code reads both alike (``config.loss``). The package ``foretune_research`` has subclasses that make
 options of constants, for studies.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from foretune.errors import BadInputError, VersionMismatchError
+from foretune.errors import BadInputError, VersionMismatchError, unknown_name
 
 Config = TypeVar("Config")
 
 RESEARCH = "foretune_research"
 """The package whose parts change what is constant here."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where the number of an option lies. None, where the option may be None, is always right.
+
+    Attributes:
+        ge, gt, le, lt: What it is at least, more than, at most, less than.
+        multiple_of: What it is a multiple of.
+        finite: Whether infinity is refused.
+    """
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    multiple_of: int | None = None
+    finite: bool = False
+
+    def hold(self, value: Any) -> bool:
+        """Whether a number is within them; a NaN is within none."""
+        return (
+            (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+            and (self.multiple_of is None or value % self.multiple_of == 0)
+            and not (self.finite and math.isinf(value))
+        )
+
+    def rule(self, name: str) -> str:
+        """What must hold, for a message.
+
+        Before → after: ``Bounds(ge=0, le=1).rule("epsilon")`` → ``"0 <= epsilon <= 1"``.
+        """
+        least, above = (self.gt, ">") if self.ge is None else (self.ge, ">=")
+        most, below = (self.lt, "<") if self.le is None else (self.le, "<=")
+        if most is None:
+            told = f"{name} {above} {least}"
+        elif least is None:
+            told = f"{name} {below} {most}"
+        else:
+            told = f"{least} {above.replace('>', '<')} {name} {below} {most}"
+        told += f" and {name} % {self.multiple_of} == 0" if self.multiple_of else ""
+        return told + (", and finite" if self.finite else "")
+
+
+Count = Annotated[int, Bounds(ge=1)]
+Positive = Annotated[float, Bounds(gt=0)]
+NotNegative = Annotated[float, Bounds(ge=0)]
+Share = Annotated[float, Bounds(ge=0, le=1)]
+Fraction = Annotated[float, Bounds(ge=0, lt=1)]
+
+
+class OneOf(tuple[Any, ...]):
+    """The values that an option may have: ``style: Annotated[str, OneOf(("diff", "full"))]``."""
+
+    __slots__ = ()
 
 
 def option_names(config: type[Any]) -> tuple[str, ...]:
@@ -106,25 +167,52 @@ def refuse_unknown(
     raise BadInputError(f"{owner} has no option {name!r}: {remedy}")
 
 
-def require_types(what: str, options: Any) -> None:
-    """Refuses a dataclass whose values are not of the types of its fields.
-
-    An int does for a float, a list for a tuple; what containers hold is not looked at.
+def require_options(what: str, options: Any) -> None:
+    """Refuses a dataclass whose values are not what its fields declare: a type, bounds, a choice.
 
     Args:
         what: Whose options they are, for messages.
         options: An instance of a dataclass.
 
     Raises:
-        BadInputError: A value is of another type.
+        BadInputError: A value is of another type, or out of bounds.
     """
-    hints = get_type_hints(type(options))
-    for field in fields(options):
-        require_type(what, field.name, getattr(options, field.name), hints[field.name])
+    types, limits = get_type_hints(type(options)), _declared(type(options))
+    for name in option_names(type(options)):
+        value = getattr(options, name)
+        require_type(what, name, value, types[name])
+        for limit in limits.get(name, ()):
+            if isinstance(limit, OneOf) and value not in limit:
+                raise unknown_name(f"{name} of {what}", value, map(str, limit))
+            if isinstance(limit, Bounds) and value is not None and not limit.hold(value):
+                raise BadInputError(
+                    f"{what}: `{limit.rule(name)}` must hold, but got {name}={value!r}: "
+                    f"give another {name}"
+                )
+
+
+def _declared(config: type[Any]) -> dict[str, list[Any]]:
+    """Bounds and choices by field: a subclass that changes a default keeps those of its base."""
+    found = {}
+    for kind in filter(is_dataclass, reversed(config.__mro__)):
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            if limits := _limits(hint):
+                found[name] = limits
+    return found
+
+
+def _limits(hint: Any) -> list[Any]:
+    """What a field is annotated with, or one of the types that it may have."""
+    if get_origin(hint) is Annotated:
+        return list(hint.__metadata__)
+    union = get_origin(hint) in (Union, UnionType)
+    return [limit for kind in get_args(hint) for limit in _limits(kind)] if union else []
 
 
 def require_type(what: str, name: str, value: object, hint: Any) -> None:
-    """Refuses a value that is not of a type; see ``require_types``.
+    """Refuses a value that is not of a type.
+
+    An int does for a float, a list for a tuple; what containers hold is not looked at.
 
     Args:
         what: Whose option it is.

@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from foretune.errors import unknown_name
+from foretune._options import Bounds, OneOf, Positive
+from foretune.errors import BadInputError
 from foretune.search._breeding import Breeding, child
 from foretune.search._descent import Descent
 from foretune.search._gradient_config import GradientConfig
@@ -59,21 +60,20 @@ class StudyConfig(GradientConfig):
             ``"factors"``, without the substitution of exponentials.
     """
 
-    objective: str = "gradient"
+    objective: Annotated[str, OneOf(OBJECTIVES)] = "gradient"
     smoothing: bool = False
-    temperature: float = 0.5
-    coldest: float = 0.02
+    temperature: Annotated[float, Bounds(gt=0, finite=True)] = 0.5
+    coldest: Positive = 0.02
     annealing: bool = True
-    variables: str = "exponents"
+    variables: Annotated[str, OneOf(("exponents", "logs", "factors"))] = "exponents"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("temperature", "coldest"):
-            self._require(name, "> 0, and finite,", 0 < getattr(self, name) < math.inf)
-        self._require("coldest", "<= temperature", self.coldest <= self.temperature)
-        for name, known in (("objective", OBJECTIVES), ("variables", KINDS)):
-            if getattr(self, name) not in known:
-                raise unknown_name(f"{name} of gradient", getattr(self, name), known)
+        if self.coldest > self.temperature:
+            raise BadInputError(
+                f"gradient: `coldest <= temperature` must hold, but got coldest={self.coldest}, "
+                f"temperature={self.temperature}: give a lower coldest"
+            )
 
     @property
     def descent(self) -> Descent:

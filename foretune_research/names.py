@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from foretune.errors import BadInputError
+from foretune._options import Count
 from foretune.search.proposers._answers import Reading, decided, first_object, quoted, read, said
 from foretune.search.proposers._prompts import messages
 from foretune.search.proposers.llm import LlmConfig, LlmProposer
@@ -85,12 +85,7 @@ class NamesConfig(LlmConfig):
         longest: Names in a proposal at most.
     """
 
-    longest: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.longest < 1:
-            raise BadInputError(f"llm: longest >= 1 must hold, but got {self.longest}")
+    longest: Count = 8
 
 
 class NamesProposer(LlmProposer):

@@ -27,8 +27,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from foretune._options import Bounds, Count, Fraction, NotNegative, OneOf, Positive
 from foretune.cost._neural import SCALINGS, NeuralConfig
 from foretune.cost.behaviour.classifier import Classifier, ClassifierConfig, NestReader
 from foretune.cost.behaviour.labels import SAMPLINGS
@@ -38,13 +39,8 @@ from foretune.cost.tlp import TlpConfig, TlpRanker, TokenReader
 if TYPE_CHECKING:
     from foretune.dataset import Group
 
-_CHOICES: Mapping[str, Sequence[str]] = {
-    **NeuralConfig.choices,
-    "loss": ("lambda_rank", "pairwise", "mse", "bce", "list_net"),
-    "select": ("validation", "training", "rows"),
-    "storage": ("float16", "float32"),
-    "scaling": tuple(SCALINGS),
-}
+_SAMPLINGS = tuple(name for name in SAMPLINGS if name != "good_only")
+_LOSSES = ("lambda_rank", "pairwise", "mse", "bce", "list_net")
 PUBLISHED: Mapping[str, Any] = {
     "mixed": True,
     "epochs": 50,
@@ -88,32 +84,21 @@ class NeuralSwitches(NeuralConfig):
         dropout: Share of a block's numbers left out at random in training.
     """
 
-    choices: ClassVar[Mapping[str, Sequence[str]]] = _CHOICES
-
-    loss: str = "lambda_rank"
+    loss: Annotated[str, OneOf(_LOSSES)] = "lambda_rank"
     mixed: bool = False
     decay: bool = True
-    warm_up: float = 0.05
-    weight_decay: float = 1e-2
+    warm_up: Fraction = 0.05
+    weight_decay: NotNegative = 1e-2
     coupled: bool = False
-    clip: float = 1.0
-    select: str = "validation"
-    patience: int = 15
-    storage: str = "float16"
-    scaling: str = "standard"
+    clip: Positive = 1.0
+    select: Annotated[str, OneOf(("validation", "training", "rows"))] = "validation"
+    patience: Count = 15
+    storage: Annotated[str, OneOf(("float16", "float32"))] = "float16"
+    scaling: Annotated[str, OneOf(SCALINGS)] = "standard"
     hardware: bool = True
-    blocks: int = 2
+    blocks: Annotated[int, Bounds(ge=0)] = 2
     norm: bool = True
-    dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require("patience >= 1", self.patience >= 1, self.patience)
-        self.require("clip > 0", self.clip > 0, self.clip)
-        for name in ("weight_decay", "blocks"):
-            self.require(f"{name} >= 0", getattr(self, name) >= 0, getattr(self, name))
-        for name in ("warm_up", "dropout"):
-            self.require(f"0 <= {name} < 1", 0 <= getattr(self, name) < 1, getattr(self, name))
+    dropout: Fraction = 0.1
 
 
 @dataclass(frozen=True)
@@ -200,19 +185,15 @@ class TlpVariantsConfig(NeuralSwitches, TlpConfig):
             these are unknown, the score is the mean of all decoders.
     """
 
-    choices: ClassVar[Mapping[str, Sequence[str]]] = {**_CHOICES, "heads": ("single", "hardware")}
-
-    width: int = 64
+    width: Count = 64
     published_kinds: bool = False
-    attention_heads: int = 8
+    attention_heads: Count = 8
     decoder: tuple[int, ...] = (128, 64)
     masked: bool = True
     positions: bool = True
-    heads: str = "single"
+    heads: Annotated[str, OneOf(("single", "hardware"))] = "single"
 
     def __post_init__(self) -> None:
-        for name in ("width", "attention_heads"):
-            self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
         super().__post_init__()
         self.require_widths("decoder")
         # What fills up has no position of its own.
@@ -318,22 +299,11 @@ class ClassifierVariantsConfig(NeuralSwitches, ClassifierConfig):
         hardware: Whether it is told which device it is.
     """
 
-    choices: ClassVar[Mapping[str, Sequence[str]]] = {
-        **_CHOICES,
-        "loss": ("mse", "bce", "rank"),
-        "sampling": tuple(name for name in SAMPLINGS if name != "good_only"),
-    }
-
-    loss: str = "rank"
-    sampling: str = "paper"
-    attention_heads: int = 4
+    loss: Annotated[str, OneOf(("mse", "bce", "rank"))] = "rank"
+    sampling: Annotated[str, OneOf(_SAMPLINGS)] = "paper"
+    attention_heads: Count = 4
     decisions: bool = False
     batch: int = 256
-
-    def __post_init__(self) -> None:
-        heads = self.attention_heads
-        self.require("attention_heads >= 1", heads >= 1, heads)
-        super().__post_init__()
 
 
 class ClassifierVariants(Classifier):

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
-from foretune.errors import BadInputError
+from foretune._options import Bounds, Count
 from foretune.search._tree import Node, Tree
 from foretune.search.mcts import Mcts, MctsConfig
 
@@ -30,16 +30,8 @@ class RolloutConfig(MctsConfig):
         rollouts: Rollouts from each new node.
     """
 
-    rollout: int = 2
-    rollouts: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least in (("rollout", 0), ("rollouts", 1)):
-            if getattr(self, name) < least:
-                raise BadInputError(
-                    f"mcts: {name} >= {least} must hold, but got {getattr(self, name)}"
-                )
+    rollout: Annotated[int, Bounds(ge=0)] = 2
+    rollouts: Count = 1
 
 
 @dataclass(eq=False)

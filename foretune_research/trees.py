@@ -23,19 +23,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import xgboost
 
 from foretune import features
+from foretune._options import Bounds, Count, OneOf, Positive, Share
 from foretune.cost._boosters import Boosters, GbdtRankerConfig, joined
 from foretune.cost._lambdarank import Objective, lambda_objective
 from foretune.cost._listwise import SHARPNESS
 from foretune.cost._table_ranker import ALWAYS, Learner
 from foretune.cost._tables import Integers, Rows, Table
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
-from foretune.errors import unknown_name
 from foretune.hardware import FEATURE_COLUMNS
 
 if TYPE_CHECKING:
@@ -65,25 +65,14 @@ class TreesConfig(GbdtRankerConfig):
         opponents: Pairs looked at per program.
     """
 
-    objective: str = "list"
-    sharpness: float = SHARPNESS
-    top: float = 0.75
-    disturbed: float = 0.1
+    objective: Annotated[str, OneOf(_LEAF_WEIGHTS)] = "list"
+    sharpness: Positive = SHARPNESS
+    top: Share = 0.75
+    disturbed: Share = 0.1
     l2: float = 1.0
-    subsample: float = 0.7
-    bins: int = 64
-    opponents: int = 32
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.objective not in _LEAF_WEIGHTS:
-            raise unknown_name("objective of gbdt", self.objective, _LEAF_WEIGHTS)
-        self.require("opponents >= 1", self.opponents >= 1, self.opponents)
-        self.require("bins >= 2", self.bins >= 2, self.bins)
-        self.require("0 < subsample <= 1", 0 < self.subsample <= 1, self.subsample)
-        self.require("sharpness > 0", self.sharpness > 0, self.sharpness)
-        for name in ("top", "disturbed"):
-            self.require(f"0 <= {name} <= 1", 0 <= getattr(self, name) <= 1, getattr(self, name))
+    subsample: Annotated[float, Bounds(gt=0, le=1)] = 0.7
+    bins: Annotated[int, Bounds(ge=2)] = 64
+    opponents: Count = 32
 
 
 class Trees(Boosters):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
 
 from foretune._options import (
+    Bounds,
+    Count,
+    OneOf,
     configured,
     constants,
     option_names,
     refuse_unknown,
-    require_types,
+    require_options,
     stored_options,
 )
 from foretune.errors import BadInputError, VersionMismatchError
@@ -45,7 +49,7 @@ def test_a_constant_is_not_configured():
     assert made == Product(4)
     assert rest == {"mixed": True, "other": 1}
     assert configured(Study, "study", {"mixed": False})[0].mixed is False
-    require_types("part", made)
+    require_options("part", made)
 
 
 def test_who_gives_a_constant_hears_which_package_has_it():
@@ -68,6 +72,60 @@ def test_a_file_with_another_value_belongs_to_the_research_package(stored):
         stored_options(constants(Product), "file", stored)
 
 
+@dataclass(frozen=True)
+class Bounded:
+    steps: Annotated[int, Bounds(ge=1)] = 3
+    share: Annotated[float, Bounds(gt=0, le=1)] = 0.5
+    most: Annotated[int | None, Bounds(lt=100)] = None
+    least: Count | None = None
+    width: Annotated[int, Bounds(ge=16, multiple_of=16)] = 32
+    price: Annotated[float, Bounds(ge=0, finite=True)] = 0.0
+    style: Annotated[str, OneOf(("short", "long"))] = "short"
+
+    def __post_init__(self) -> None:
+        require_options("part", self)
+
+
+def test_what_fields_declare_is_checked() -> None:
+    assert Bounded(steps=1, share=1.0, most=99, width=16, style="long").most == 99
+    assert configured(Bounded, "part", {"share": 1}) == (Bounded(share=1), {})
+
+
+@dataclass(frozen=True)
+class Wider(Bounded):
+    steps: int = 5
+    style: Annotated[str, OneOf(("wide",))] = "wide"
+
+
+def test_a_subclass_with_another_default_keeps_the_bounds_and_may_change_them() -> None:
+    assert Wider().steps == 5
+    with pytest.raises(BadInputError, match="`steps >= 1` must hold, but got steps=0"):
+        Wider(steps=0)
+    with pytest.raises(BadInputError, match="unknown style of part 'short': choose one of wide"):
+        Wider(style="short")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("steps", 0, "part: `steps >= 1` must hold, but got steps=0: give another steps"),
+        ("steps", 1.5, "part: steps must be int, but got 1.5"),
+        ("steps", True, "part: steps must be int, but got True"),
+        ("share", 0.0, "part: `0 < share <= 1` must hold, but got share=0.0: give another share"),
+        ("share", float("nan"), "part: `0 < share <= 1` must hold, but got share=nan"),
+        ("least", 0, "part: `least >= 1` must hold, but got least=0"),
+        ("most", 100, "part: `most < 100` must hold, but got most=100"),
+        ("price", math.inf, "part: `price >= 0, and finite` must hold, but got price=inf"),
+        ("width", 40, "part: `width >= 16 and width % 16 == 0` must hold, but got width=40"),
+        ("style", "wide", "unknown style of part 'wide': choose one of long, short"),
+    ],
+)
+def test_what_is_refused_says_rule_name_value_and_remedy(option: str, value: Any, message: str):
+    with pytest.raises(BadInputError) as refused:
+        Bounded(**{option: value})
+    assert str(refused.value).startswith(message)
+
+
 CONFIGURATIONS = (
     "foretune.cost._boosters:GbdtRankerConfig",
     "foretune.cost._perceptrons:PerceptronConfig",
@@ -79,6 +137,8 @@ CONFIGURATIONS = (
     "foretune.cost.world.learning:WorldConfig",
     "foretune.llm._endpoint:EndpointConfig",
     "foretune.llm._usage:SessionConfig",
+    "foretune.measure.policy:LabelPolicy",
+    "foretune.measure.policy:MeasurePolicy",
     "foretune.search._gradient_config:GradientConfig",
     "foretune.search.evolutionary:EvolutionConfig",
     "foretune.search.mcts:MctsConfig",

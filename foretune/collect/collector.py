@@ -23,25 +23,14 @@ from foretune.collect.plan import EVOLVED, PREDICTED, SCRATCH, UNIFORM, Plan
 from foretune.dataset import AUDIT, Dataset, StoredWorkload, is_valid
 from foretune.errors import BadInputError, RecordError
 from foretune.hardware import Hardware
-from foretune.measure import LocalMeasurer, MeasurePolicy, Measurer
+from foretune.measure import LabelPolicy, LocalMeasurer, MeasurePolicy, Measurer
 from foretune.records import Journal, Record, with_candidates
 from foretune.search import Strategy
 from foretune.space import Candidate, Sketch, Space
 from foretune.tuning.task import Task
 from foretune.workload import Workload
 
-COLLECT_POLICY = MeasurePolicy(
-    window=32,
-    min_readings=2,
-    rough_spread=0.015,
-    cut_factor=6.0,
-    build_factor=20.0,
-    max_rereads=6,
-    reread_share=2.0,
-)
-"""Labels of slow programs count too: readings agree more closely, fewer are cut short, and fewer
-builds are given up. What something disturbed is read again more often than in a search: building
-takes five times as long as reading, and a wrong label stays."""
+COLLECT_POLICY = LabelPolicy()
 
 _STRATEGY = "evolutionary"
 JOURNAL = "collect.jsonl"

@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from foretune._options import require_types
+from foretune._options import Bounds, Count, NotNegative, Positive, require_options
 from foretune.cost._base import FloatArray
 from foretune.cost._lambdarank import Objective
 from foretune.cost._listwise import SHARPNESS, cross_entropy, list_objective, list_target
 from foretune.cost._tables import Integers, Rows, Table
-from foretune.errors import BadInputError
 
 _LEAF_WEIGHT = 30.0
 """Second derivatives of about 30 programs before the first tree: a program has 1 in its list."""
@@ -58,35 +57,18 @@ class GbdtRankerConfig:
     bins: ClassVar[int] = 64
     opponents: ClassVar[int] = 32
 
-    rounds: int = 600
-    patience: int = 60
-    depth: int = 7
-    learning_rate: float = 0.06
-    min_child_weight: float | None = None
-    columns: float = 0.3
-    boosters: int = 5
-    threads: int = 1
-    max_rows: int = 200_000
+    rounds: Count = 600
+    patience: Count = 60
+    depth: Count = 7
+    learning_rate: Positive = 0.06
+    min_child_weight: NotNegative | None = None
+    columns: Annotated[float, Bounds(gt=0, le=1)] = 0.3
+    boosters: Count = 5
+    threads: Count = 1
+    max_rows: Annotated[int, Bounds(ge=2)] = 200_000
 
     def __post_init__(self) -> None:
-        require_types("gbdt", self)
-        for name in ("rounds", "patience", "depth", "boosters", "threads"):
-            self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
-        self.require("max_rows >= 2", self.max_rows >= 2, self.max_rows)
-        self.require("0 < columns <= 1", 0 < self.columns <= 1, self.columns)
-        self.require("learning_rate > 0", self.learning_rate > 0, self.learning_rate)
-        leaf = self.min_child_weight
-        self.require("min_child_weight >= 0", leaf is None or leaf >= 0, leaf)
-
-    @staticmethod
-    def require(rule: str, holds: bool, value: object) -> None:
-        """Refuses a value.
-
-        Raises:
-            BadInputError: The rule does not hold.
-        """
-        if not holds:
-            raise BadInputError(f"gbdt: {rule} must hold, but got {value}")
+        require_options("gbdt", self)
 
 
 @dataclass(frozen=True)

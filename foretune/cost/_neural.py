@@ -19,17 +19,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import check
 from foretune._options import (
+    Bounds,
+    Count,
+    OneOf,
+    Positive,
     constants,
     option_names,
     refuse_unknown,
-    require_types,
+    require_options,
     stored_options,
 )
 from foretune.cost._base import FloatArray
@@ -38,7 +42,7 @@ from foretune.cost._heads import Heads
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.dataset import judgeable
-from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
+from foretune.errors import BadInputError, MissingDependencyError, RecordError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -81,9 +85,6 @@ class NeuralConfig:
     """
 
     ranker: ClassVar[str] = "network"
-    choices: ClassVar[Mapping[str, Sequence[str]]] = {"precision": ("float32", "bfloat16")}
-    """Names -> the values they may have."""
-
     loss: ClassVar[str] = "lambda_rank"
     mixed: ClassVar[bool] = False
     decay: ClassVar[bool] = True
@@ -100,22 +101,15 @@ class NeuralConfig:
     norm: ClassVar[bool] = True
     dropout: ClassVar[float] = 0.1
 
-    epochs: int = 40
-    batch: int = 512
-    list_size: int = 64
-    learning_rate: float = 1e-3
-    members: int = 1
-    precision: str = "float32"
+    epochs: Count = 40
+    batch: Count = 512
+    list_size: Annotated[int, Bounds(ge=2)] = 64
+    learning_rate: Positive = 1e-3
+    members: Count = 1
+    precision: Annotated[str, OneOf(("float32", "bfloat16"))] = "float32"
 
     def __post_init__(self) -> None:
-        require_types(self.ranker, self)
-        for name in ("epochs", "batch", "members"):
-            self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
-        self.require("list_size >= 2", self.list_size >= 2, self.list_size)
-        self.require("learning_rate > 0", self.learning_rate > 0, self.learning_rate)
-        for name, known in self.choices.items():
-            if getattr(self, name) not in known:
-                raise unknown_name(f"{name} of {self.ranker}", getattr(self, name), known)
+        require_options(self.ranker, self)
 
     def require(self, rule: str, holds: bool, value: object) -> None:
         """Refuses a value.

@@ -10,17 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from foretune._options import require_types
+from foretune._options import Bounds, Count, Positive, require_options
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import Scaling
 from foretune.cost._listwise import SHARPNESS
 from foretune.cost._tables import Integers, Rows, Table
-from foretune.errors import BadInputError
 
 _LIMIT = 5.0
 """Deviations that a column may differ from its mean."""
@@ -47,24 +46,15 @@ class PerceptronConfig:
     sharpness: ClassVar[float] = SHARPNESS
     disturbed: ClassVar[float] = 0.1
 
-    hidden: int = 256
-    members: int = 5
-    epochs: int = 30
-    learning_rate: float = 1e-3
-    max_rows: int = 200_000
-    threads: int = 1
+    hidden: Count = 256
+    members: Count = 5
+    epochs: Count = 30
+    learning_rate: Positive = 1e-3
+    max_rows: Annotated[int, Bounds(ge=2)] = 200_000
+    threads: Count = 1
 
     def __post_init__(self) -> None:
-        require_types("perceptrons", self)
-        for name in ("hidden", "members", "epochs", "threads"):
-            self._require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
-        self._require("max_rows >= 2", self.max_rows >= 2, self.max_rows)
-        self._require("learning_rate > 0", self.learning_rate > 0, self.learning_rate)
-
-    @staticmethod
-    def _require(rule: str, holds: bool, value: object) -> None:
-        if not holds:
-            raise BadInputError(f"perceptrons: {rule} must hold, but got {value}")
+        require_options("perceptrons", self)
 
 
 @dataclass(frozen=True)

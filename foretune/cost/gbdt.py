@@ -32,11 +32,18 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from foretune._options import configured, constants, option_names, refuse_unknown
+from foretune._options import (
+    Count,
+    NotNegative,
+    configured,
+    constants,
+    option_names,
+    refuse_unknown,
+    require_options,
+)
 from foretune.cost._base import Abilities, CostModel, FloatArray, Prediction
 from foretune.cost._lambdarank import lambda_objective
 from foretune.cost._prior import Prior, RulePrior, Weighed
-from foretune.errors import BadInputError
 from foretune.features import (
     Extractor,
     candidate_rows,
@@ -90,22 +97,16 @@ class GbdtConfig:
     threads: ClassVar[int] = 1
     sisters: ClassVar[float] = 8.0
 
-    rounds: int = 30
-    boosters: int = 3
-    min_records: int = 8
-    max_rows: int = 2048
+    rounds: Count = 30
+    boosters: Count = 3
+    min_records: Count = 8
+    max_rows: Count = 2048
     cache: int = 8192
-    prior_strength: float | None = None
-    trust: float = 0.0
+    prior_strength: NotNegative | None = None
+    trust: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "boosters", "min_records", "max_rows"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"gbdt: {name} >= 1 must hold, but got {getattr(self, name)}")
-        for name in ("prior_strength", "trust"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise BadInputError(f"gbdt: {name} >= 0 must hold, but got {value}")
+        require_options("gbdt", self)
 
 
 def program_vector(rows: npt.NDArray[Any]) -> Rows:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from foretune._options import Count
 from foretune.cost._examples import Examples, Floats, Scaling, hardware_context
 from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.errors import BadInputError
@@ -52,11 +53,7 @@ class MlpConfig(NeuralConfig):
     ranker: ClassVar[str] = "mlp"
     actions: ClassVar[bool] = True
 
-    hidden: int = 256
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require("hidden >= 1", self.hidden >= 1, self.hidden)
+    hidden: Count = 256
 
 
 class MlpRanker(NeuralRanker):

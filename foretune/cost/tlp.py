@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from foretune._options import Count
 from foretune.cost._examples import Examples, hardware_context
 from foretune.cost._neural import NeuralConfig, NeuralRanker
 
@@ -55,13 +56,12 @@ class TlpConfig(NeuralConfig):
     positions: ClassVar[bool] = True
     heads: ClassVar[str] = "single"
 
-    steps: int = 64
+    steps: Count = 64
     embed: tuple[int, ...] = (64, 128, 128)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_widths("embed")
-        self.require("steps >= 1", self.steps >= 1, self.steps)
         self.require(
             f"attention_heads divides the last of embed, {self.embed[-1]},",
             self.embed[-1] % self.attention_heads == 0,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Annotated
 
-from foretune._options import require_types
-from foretune.errors import BadInputError
+from foretune._options import Bounds, Count, require_options
 
 
 @dataclass(frozen=True)
@@ -23,30 +22,16 @@ class SessionConfig:
         usd_per_million_prompt, usd_per_million_completion: Price of 1e6 tokens, for the count.
     """
 
-    calls: int | None = None
-    timeout_s: float = 60.0
-    retries: int = 2
-    concurrency: int = 4
-    patience: int = 3
-    usd_per_million_prompt: float = 0.0
-    usd_per_million_completion: float = 0.0
+    calls: Annotated[int | None, Bounds(ge=0)] = None
+    timeout_s: Annotated[float, Bounds(gt=0, lt=86400)] = 60.0
+    retries: Annotated[int, Bounds(ge=0)] = 2
+    concurrency: Count = 4
+    patience: Count = 3
+    usd_per_million_prompt: Annotated[float, Bounds(ge=0, finite=True)] = 0.0
+    usd_per_million_completion: Annotated[float, Bounds(ge=0, finite=True)] = 0.0
 
     def __post_init__(self) -> None:
-        require_types("llm", self)
-        for name in ("concurrency", "patience"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"llm: {name} >= 1 must hold, but got {getattr(self, name)}")
-        if self.calls is not None and self.calls < 0:
-            raise BadInputError(f"llm: calls >= 0 must hold, but got {self.calls}")
-        if self.retries < 0:
-            raise BadInputError(f"llm: retries >= 0 must hold, but got {self.retries}")
-        for name in ("usd_per_million_prompt", "usd_per_million_completion"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise BadInputError(
-                    f"llm: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
-                )
-        if not 0 < self.timeout_s < 86400:
-            raise BadInputError(f"llm: 0 < timeout_s < 86400 must hold, but got {self.timeout_s}")
+        require_options("llm", self)
 
 
 @dataclass

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from foretune._options import NotNegative, Positive, require_options
+
 if TYPE_CHECKING:
     from foretune.measure.devices import DeviceAddress
     from foretune.measure.transport import Slot, Worker
@@ -19,8 +21,11 @@ class Patience:
         answer_s: Seconds within which it must take a connection to count as being there.
     """
 
-    reboot_s: float = 300.0
-    answer_s: float = 1.0
+    reboot_s: NotNegative = 300.0
+    answer_s: Positive = 1.0
+
+    def __post_init__(self) -> None:
+        require_options("waiting for a device", self)
 
 
 @dataclass(eq=False)

@@ -238,7 +238,7 @@ class WorkerLoop:
                 key,
                 self._watch.device,
                 self._config.policy.cold_weights,
-                self._config.policy.workspace_bytes,
+                self._config.policy.workspace_bytes or 0,
             )
         self._buffers.move_to_end(known)
         return self._buffers[known]

@@ -37,8 +37,8 @@ class RemoteMeasurer(JobMeasurer):
     """Builds candidates on this machine; checks and times them on devices elsewhere.
 
     Timing is by the device's own clock. Kernels find what they read in the caches: copies of
-    weights that lie as far away as in a network are kept on this machine only, so ``cold_weights``
-    and ``workspace_bytes`` of the policy are switched off.
+    weights that lie as far away as in a network are kept on this machine only, so
+    ``workspace_bytes`` of the policy is None.
 
     Args:
         hardware: What the devices are. Its ``place`` must say that it is they.
@@ -70,7 +70,7 @@ class RemoteMeasurer(JobMeasurer):
         from foretune.graph import linker_for
 
         linker = linker_for(hardware.target)
-        policy = replace(policy or MeasurePolicy(), cold_weights=False, workspace_bytes=0)
+        policy = replace(policy or MeasurePolicy(), workspace_bytes=None)
         sessions = [each for address in addresses for each in _sessions(address)]
         self._devices = Devices(hardware, policy, sessions, linker, builder, patience or Patience())
         window = policy.window or _WINDOW_PER_DEVICE * len(sessions)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foretune.errors import BadInputError
+from foretune._options import Share, require_options
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
@@ -42,12 +42,11 @@ class BatchPolicy:
             better one are chosen when there are no others.
     """
 
-    epsilon: float = 0.1
+    epsilon: Share = 0.1
     apart: int = APART
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise BadInputError(f"0 <= epsilon <= 1 must hold, but got epsilon={self.epsilon}")
+        require_options("a batch", self)
 
 
 def pick(

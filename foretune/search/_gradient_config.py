@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from foretune.errors import BadInputError, unknown_name
+from foretune._options import Bounds, Count, OneOf, Share, require_options
 from foretune.search._descent import Descent
 
 GUIDE_NAMES = {"mlp": "perceptron", "world": "world model"}
@@ -40,14 +40,14 @@ class GradientConfig:
         finalists: Candidates that the cost model looks at per candidate asked for.
     """
 
-    guide: str = "mlp"
+    guide: Annotated[str, OneOf(GUIDE_NAMES)] = "mlp"
     weights: str = ""
-    seeds: int = 128
-    structures: int = 2
-    steps: int = 20
+    seeds: Count = 128
+    structures: Count = 2
+    steps: Annotated[int, Bounds(ge=0)] = 20
     opening: bool = True
-    epsilon: float = 0.1
-    warmup: int = 8
+    epsilon: Share = 0.1
+    warmup: Count = 8
     scouts: ClassVar[int] = 8
     learning_rate: ClassVar[float] = 0.3
     refresh: ClassVar[int] = 5
@@ -60,16 +60,7 @@ class GradientConfig:
     finalists: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "structures", "warmup"):
-            self._require(name, ">= 1", getattr(self, name) >= 1)
-        self._require("steps", ">= 0", self.steps >= 0)
-        self._require("epsilon", ">= 0, and <= 1,", 0.0 <= self.epsilon <= 1.0)
-        if self.guide not in GUIDE_NAMES:
-            raise unknown_name("guide of gradient", self.guide, GUIDE_NAMES)
-
-    def _require(self, name: str, rule: str, holds: bool) -> None:
-        if not holds:
-            raise BadInputError(f"gradient: {name} {rule} must hold, but got {getattr(self, name)}")
+        require_options("gradient", self)
 
     @property
     def descent(self) -> Descent:

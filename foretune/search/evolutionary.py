@@ -29,8 +29,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from foretune._options import configured, option_names, refuse_unknown
-from foretune.errors import BadInputError
+from foretune._options import (
+    Count,
+    Share,
+    configured,
+    option_names,
+    refuse_unknown,
+    require_options,
+)
 from foretune.search import proposers
 from foretune.search._base import Strategy
 from foretune.search._breeding import Breeding, Lineage, child, in_turns, pairs
@@ -89,10 +95,10 @@ class EvolutionConfig:
         informed_pool, informed_litter: The same for a draft that did.
     """
 
-    epsilon: float = 0.1
-    starts: float = 0.5
-    suggested: float = 0.25
-    warmup: int = 8
+    epsilon: Share = 0.1
+    starts: Share = 0.5
+    suggested: Share = 0.25
+    warmup: Count = 8
     prior: bool = True
     proposer: str = "random"
     scored_per_ask: ClassVar[float] = 3.0
@@ -109,13 +115,7 @@ class EvolutionConfig:
     informed_litter: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "starts", "suggested"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise BadInputError(
-                    f"evolutionary: 0 <= {name} <= 1 must hold, but got {getattr(self, name)}"
-                )
-        if self.warmup < 1:
-            raise BadInputError(f"evolutionary: warmup >= 1 must hold, but got {self.warmup}")
+        require_options("evolutionary", self)
 
 
 class Evolutionary(Strategy):

@@ -22,12 +22,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from foretune._options import configured
-from foretune.errors import BadInputError
+from foretune._options import Bounds, Count, Share, configured, require_options
 from foretune.search import proposers
 from foretune.search._base import Strategy
 from foretune.search._choosing import (
@@ -77,13 +76,13 @@ class MctsConfig:
     """
 
     proposer: str = proposers.DEFAULT
-    branching: int = 2
-    exploration: float = 0.5
-    expansions: int = 8
-    alternatives: int = 6
-    roots: int = 2
-    epsilon: float = 0.1
-    warmup: int = 8
+    branching: Annotated[int, Bounds(ge=0)] = 2
+    exploration: Annotated[float, Bounds(ge=0, finite=True)] = 0.5
+    expansions: Count = 8
+    alternatives: Count = 6
+    roots: Count = 2
+    epsilon: Share = 0.1
+    warmup: Count = 8
     rounds: ClassVar[int] = 2
     fresh: ClassVar[float] = 0.5
     suggested: ClassVar[float] = 0.5
@@ -92,16 +91,7 @@ class MctsConfig:
     nodes: ClassVar[int] = 512
 
     def __post_init__(self) -> None:
-        for name in ("expansions", "alternatives", "roots", "warmup"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"mcts: {name} >= 1 must hold, but got {getattr(self, name)}")
-        for name in ("branching", "exploration"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise BadInputError(
-                    f"mcts: {name} >= 0 must hold, and be finite, but got {getattr(self, name)}"
-                )
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise BadInputError(f"mcts: 0 <= epsilon <= 1 must hold, but got {self.epsilon}")
+        require_options("mcts", self)
 
 
 class Mcts(Strategy):

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from foretune._options import constants, option_names, refuse_unknown, require_types, stored_options
+from foretune._options import (
+    Bounds,
+    Count,
+    NotNegative,
+    OneOf,
+    Positive,
+    constants,
+    option_names,
+    refuse_unknown,
+    require_options,
+    stored_options,
+)
 from foretune._registry import Registry
-from foretune.errors import BadInputError, VersionMismatchError
+from foretune.errors import VersionMismatchError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,16 +37,6 @@ if TYPE_CHECKING:
     from foretune.tgraph.splits import Part
 
     FloatArray = npt.NDArray[np.float64]
-
-_LEAST: Mapping[str, float] = {
-    "width": 16,
-    "blocks": 0,
-    "epochs": 0,
-    "batch": 2,
-    "folds": 2,
-    "trained": 1,
-    "tie_width": 0,
-}
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,6 @@ class TGraphConfig:
             as there are; with one, a single member learns from all.
         trained: Members that are trained, at most.
     """
-
-    choices: ClassVar[Mapping[str, tuple[object, ...]]] = {
-        "prune_hops": (0, 1, 2, 3, 4, 5, "all"),
-    }
-    """Fields -> the values they may have."""
-    least: ClassVar[Mapping[str, float]] = _LEAST
 
     dedup: ClassVar[str] = "min"
     repad: ClassVar[bool] = True
@@ -90,37 +85,18 @@ class TGraphConfig:
     chunk: ClassVar[int] = 128
     average: ClassVar[str] = "scaled"
 
-    prune_hops: int | str = 1
-    width: int = 256
-    blocks: int = 2
-    tie_width: float = 0.004
-    epochs: int = 750
-    batch: int = 128
-    learning_rate: float = 1e-3
-    folds: int = 20
-    trained: int = 5
+    prune_hops: Annotated[int | str, OneOf((0, 1, 2, 3, 4, 5, "all"))] = 1
+    width: Annotated[int, Bounds(ge=16, multiple_of=16)] = 256
+    blocks: Annotated[int, Bounds(ge=0)] = 2
+    tie_width: NotNegative = 0.004
+    epochs: Annotated[int, Bounds(ge=0)] = 750
+    batch: Annotated[int, Bounds(ge=2)] = 128
+    learning_rate: Positive = 1e-3
+    folds: Annotated[int, Bounds(ge=2)] = 20
+    trained: Count = 5
 
     def __post_init__(self) -> None:
-        require_types("tgraph", self)
-        for name, known in self.choices.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise BadInputError(
-                    f"tgraph: {name} must be one of {', '.join(map(str, known))}, but got {value!r}"
-                )
-        for name, least in self.least.items():
-            self.require(f"{name} >= {least}", getattr(self, name) >= least, name)
-        self.require("width % 16 == 0", self.width % 16 == 0, "width")
-        self.require("learning_rate > 0", self.learning_rate > 0, "learning_rate")
-
-    def require(self, rule: str, holds: bool, name: str) -> None:
-        """Refuses a value.
-
-        Raises:
-            BadInputError: The rule does not hold.
-        """
-        if not holds:
-            raise BadInputError(f"tgraph: `{rule}` must hold, but got {name}={getattr(self, name)}")
+        require_options("tgraph", self)
 
     @property
     def hops(self) -> int | None:

@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import Annotated
 
+from foretune._options import Bounds, Count, require_options
 from foretune.errors import BadInputError
 from foretune.tuning.task import Task
 
@@ -27,24 +29,14 @@ class Budget:
         patience: A task stops early after this many trials without an improvement of 1 %.
     """
 
-    trials: int | None = None
-    seconds: float | None = None
-    patience: int = 256
+    trials: Count | None = None
+    seconds: Annotated[float | None, Bounds(gt=0, finite=True)] = None
+    patience: Count = 256
 
     def __post_init__(self) -> None:
         if self.trials is None and self.seconds is None:
             raise BadInputError("a budget needs trials or seconds: pass --trials N or --time S")
-        if self.trials is not None and self.trials < 1:
-            raise BadInputError(
-                f"`trials >= 1` must hold, but got trials={self.trials}: ask for at least one"
-            )
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise BadInputError(
-                f"`seconds > 0` must hold, and be finite, but got seconds={self.seconds}: "
-                "allow some time, or limit the trials instead"
-            )
-        if self.patience < 1:
-            raise BadInputError(f"`patience >= 1` must hold, but got patience={self.patience}")
+        require_options("budget", self)
 
     @property
     def reserve_s(self) -> float:

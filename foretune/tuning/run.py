@@ -150,10 +150,10 @@ class Run:
         """
         policy = self.machine.policy or MeasurePolicy()
         off = [name for name in codegen.PASSES if name in self.choices.without]
-        workspace = 0 if proof is None else int(proof.default.manifest["workspace"])
-        return replace(
-            policy, passes_off=tuple(off), workspace_bytes=policy.workspace_bytes or workspace
-        )
+        workspace = policy.workspace_bytes
+        if workspace == 0 and proof is not None:
+            workspace = int(proof.default.manifest["workspace"])
+        return replace(policy, passes_off=tuple(off), workspace_bytes=workspace)
 
     def _outside(self, begun: Begun) -> Outside:
         """What the tuner does not see of the run."""

@@ -26,13 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import Arrays, check
-from foretune._options import constants, stored_options
+from foretune._options import Bounds, Count, Positive, constants, require_options, stored_options
 from foretune._registry import Registry
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.world._action_inputs import PARTS, ActionInputs
@@ -104,25 +104,13 @@ class TransitionConfig:
     weight_decay: ClassVar[float] = 0.0
     clip: ClassVar[float] = 1.0
 
-    members: int = 3
-    terminal_epochs: int = 60
-    batch: int = 512
-    learning_rate: float = 1e-3
+    members: Count = 3
+    terminal_epochs: Annotated[int, Bounds(ge=0)] = 60
+    batch: Count = 512
+    learning_rate: Positive = 1e-3
 
     def __post_init__(self) -> None:
-        for name in ("members", "batch"):
-            self.require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
-        self.require("terminal_epochs >= 0", self.terminal_epochs >= 0, self.terminal_epochs)
-        self.require("learning_rate > 0", self.learning_rate > 0, self.learning_rate)
-
-    def require(self, rule: str, holds: bool, value: object) -> None:
-        """Refuses a value.
-
-        Raises:
-            BadInputError: The rule does not hold.
-        """
-        if not holds:
-            raise BadInputError(f"transition model: {rule} must hold, but got {value}")
+        require_options("transition model", self)
 
     @property
     def schema(self) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from foretune._options import Bounds, Count, NotNegative, OneOf, Positive, Share
 from foretune.cost._base import FloatArray
 from foretune.cost.behaviour.columns import NAMES, PROGRAM_NAMES
 from foretune.cost.behaviour.line import Line
@@ -26,11 +27,8 @@ from foretune.cost.behaviour.regressor import (
     RegressorConfig,
 )
 from foretune.cost.behaviour.targets import TARGETS
-from foretune.errors import unknown_name
 
-FORMS = ("trees", "perceptron")
-RANKINGS = ("list", "pairs")
-FOLDS = ("auto", "workload", "device")
+_Part = Annotated[float, Bounds(gt=0, le=1)]
 _OPPONENTS = 16
 """Pairs drawn per program."""
 
@@ -68,43 +66,26 @@ class RegressorVariantsConfig(RegressorConfig):
         l2: Penalty on leaves.
     """
 
-    form: str = "trees"
-    target: str = "octaves"
-    rank_share: float = 0.5
-    ranking: str = "list"
-    temperature: float = 0.1
+    form: Annotated[str, OneOf(("trees", "perceptron"))] = "trees"
+    target: Annotated[str, OneOf(TARGETS)] = "octaves"
+    rank_share: Share = 0.5
+    ranking: Annotated[str, OneOf(("list", "pairs"))] = "list"
+    temperature: Positive = 0.1
     binning: bool = True
-    bins: int = 10
-    repetition: int = 10
+    bins: Count = 10
+    repetition: Count = 10
     factor_columns: bool = False
     line: bool = True
     monotone: bool = True
-    believed: float = 0.5
-    fold: str = "auto"
-    patience: int = 30
-    depth: int = 6
-    learning_rate: float | None = None
-    subsample: float = 0.7
-    columns: float = 0.5
-    min_child_weight: float = 20.0
-    l2: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = {"form": FORMS, "target": TARGETS, "ranking": RANKINGS, "fold": FOLDS}
-        for name, values in known.items():
-            if getattr(self, name) not in values:
-                raise unknown_name(f"{name} of the regressor", getattr(self, name), values)
-        for name in ("bins", "repetition", "patience", "depth"):
-            self.require(f"{name} >= 1", getattr(self, name) >= 1, name)
-        for name in ("subsample", "columns", "believed"):
-            self.require(f"0 < {name} <= 1", 0 < getattr(self, name) <= 1, name)
-        self.require("0 <= rank_share <= 1", 0 <= self.rank_share <= 1, "rank_share")
-        self.require("temperature > 0", self.temperature > 0, "temperature")
-        rate = self.learning_rate
-        self.require("learning_rate > 0", rate is None or rate > 0, "learning_rate")
-        for name in ("min_child_weight", "l2"):
-            self.require(f"{name} >= 0", getattr(self, name) >= 0, name)
+    believed: _Part = 0.5
+    fold: Annotated[str, OneOf(("auto", "workload", "device"))] = "auto"
+    patience: Count = 30
+    depth: Count = 6
+    learning_rate: Positive | None = None
+    subsample: _Part = 0.7
+    columns: _Part = 0.5
+    min_child_weight: NotNegative = 20.0
+    l2: NotNegative = 1.0
 
 
 class RegressorVariants(Regressor):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune._options import require_types
+from foretune._options import Count, Positive, require_options
 from foretune.describe import METRICS
 from foretune.errors import BadInputError, MissingDependencyError
 from foretune_research.distillation.teaching import Answered
@@ -38,27 +38,18 @@ class TuningConfig:
     """
 
     readout: str = "digits"
-    epochs: int = 2
-    batch: int = 16
-    learning_rate: float = 1e-4
-    rank: int = 16
-    alpha: int = 32
+    epochs: Count = 2
+    batch: Count = 16
+    learning_rate: Positive = 1e-4
+    rank: Count = 16
+    alpha: Count = 32
     dropout: float = 0.05
     full: bool = False
     threads: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_types("distillation", self)
-        for name in ("epochs", "batch", "rank", "alpha"):
-            if getattr(self, name) < 1:
-                raise BadInputError(
-                    f"distillation: {name} >= 1 must hold, but got {getattr(self, name)}"
-                )
-        if not self.learning_rate > 0:
-            raise BadInputError(
-                f"distillation: learning_rate > 0 must hold, but got {self.learning_rate}"
-            )
+        require_options("distillation", self)
 
 
 @dataclass(frozen=True)

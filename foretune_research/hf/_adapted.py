@@ -10,16 +10,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from foretune._options import require_types
+from foretune._options import Bounds, Count, Fraction, OneOf, Positive, require_options
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import group_batches
 from foretune.cost.behaviour.labels import SAMPLINGS, ClassWeights
-from foretune.errors import BadInputError, unknown_name
+from foretune.errors import BadInputError
 from foretune_research.hf._transformers import argument_of_cache, unreadable
 
 if TYPE_CHECKING:
@@ -33,11 +33,7 @@ _CHUNK = 16
 """Programs scored at once."""
 _LEAST_PROGRAM = 64
 """Tokens that must be left for a program's text."""
-_CHOICES: Mapping[str, Sequence[str]] = {
-    "loss": ("mse", "bce", "rank"),
-    "sampling": tuple(name for name in SAMPLINGS if name != "good_only"),
-    "precision": ("float32", "bfloat16"),
-}
+_SAMPLINGS = tuple(name for name in SAMPLINGS if name != "good_only")
 
 
 @dataclass(frozen=True)
@@ -57,36 +53,21 @@ class HfConfig:
         name_device: Whether the prompt says what the device is called.
     """
 
-    loss: str = "mse"
-    sampling: str = "paper"
-    epochs: int = 2
-    batch: int = 16
-    learning_rate: float = 2e-4
-    clip: float = 1.0
-    rank: int = 16
-    alpha: int = 32
-    dropout: float = 0.05
-    max_length: int = 2048
-    precision: str = "float32"
+    loss: Annotated[str, OneOf(("mse", "bce", "rank"))] = "mse"
+    sampling: Annotated[str, OneOf(_SAMPLINGS)] = "paper"
+    epochs: Count = 2
+    batch: Annotated[int, Bounds(ge=2)] = 16
+    learning_rate: Positive = 2e-4
+    clip: Positive = 1.0
+    rank: Count = 16
+    alpha: Count = 32
+    dropout: Fraction = 0.05
+    max_length: Annotated[int, Bounds(ge=2 * _LEAST_PROGRAM)] = 2048
+    precision: Annotated[str, OneOf(("float32", "bfloat16"))] = "float32"
     name_device: bool = True
 
     def __post_init__(self) -> None:
-        require_types(NAME, self)
-        for name in ("epochs", "rank", "alpha"):
-            self._require(f"{name} >= 1", getattr(self, name) >= 1, name)
-        self._require("batch >= 2", self.batch >= 2, "batch")
-        for name in ("learning_rate", "clip"):
-            self._require(f"{name} > 0", getattr(self, name) > 0, name)
-        self._require("0 <= dropout < 1", 0 <= self.dropout < 1, "dropout")
-        least = 2 * _LEAST_PROGRAM
-        self._require(f"max_length >= {least}", self.max_length >= least, "max_length")
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise unknown_name(f"{name} of {NAME}", getattr(self, name), known)
-
-    def _require(self, rule: str, holds: bool, name: str) -> None:
-        if not holds:
-            raise BadInputError(f"{NAME}: {rule} must hold, but got {getattr(self, name)}")
+        require_options(NAME, self)
 
 
 class AdaptedModel:

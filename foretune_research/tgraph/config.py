@@ -10,10 +10,11 @@ the paper's own way. ``variants`` is the product's ``corrected`` with the same s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
+from foretune._options import Bounds, Count, Fraction, NotNegative, OneOf, Positive
 from foretune.tgraph import TGraphConfig
 
 if TYPE_CHECKING:
@@ -76,63 +77,33 @@ class VariantsConfig(TGraphConfig):
             training, since a hinge leaves scales open.
     """
 
-    choices: ClassVar[Mapping[str, tuple[object, ...]]] = {
-        **TGraphConfig.choices,
-        "dedup": ("min", "first", "none"),
-        "edges": ("consumers", "both", "none"),
-        "sage": ("pyg", "paper"),
-        "attention": ("batch", "anchors", "none"),
-        "tile_attention": ("inert", "fused", "none"),
-        "norm": ("instance", "layer"),
-        "residual": ("code", "paper"),
-        "readout": ("mean", "mean_max"),
-        "loss": ("hinge", "listmle", "ranknet", "mse"),
-        "hinge_reduction": ("mean_all", "mean_valid", "sum"),
-        "sampler": ("uniform", "window", "gumbel_best"),
-        "average": ("raw", "scaled"),
-    }
-    least: ClassVar[Mapping[str, float]] = {
-        **TGraphConfig.least,
-        "anchors": 1,
-        "kept": 0,
-        "permutations": 0,
-        "chunk": 1,
-        "weight_decay": 0,
-    }
-
-    dedup: str = "min"
+    dedup: Annotated[str, OneOf(("min", "first", "none"))] = "min"
     repad: bool = True
     logarithms: bool = True
-    edges: str = "both"
-    sage: str = "pyg"
+    edges: Annotated[str, OneOf(("consumers", "both", "none"))] = "both"
+    sage: Annotated[str, OneOf(("pyg", "paper"))] = "pyg"
     channel_attention: bool = True
-    attention: str = "anchors"
-    anchors: int = 16
+    attention: Annotated[str, OneOf(("batch", "anchors", "none"))] = "anchors"
+    anchors: Count = 16
     mean_weight: bool = True
     positive_temperature: bool = True
-    tile_attention: str = "fused"
-    norm: str = "layer"
-    residual: str = "code"
-    readout: str = "mean_max"
-    dropout: float = 0.0
-    loss: str = "hinge"
-    hinge_reduction: str = "mean_valid"
-    sampler: str = "uniform"
-    warm_up: float = 0.05
-    weight_decay: float = 1e-5
+    tile_attention: Annotated[str, OneOf(("inert", "fused", "none"))] = "fused"
+    norm: Annotated[str, OneOf(("instance", "layer"))] = "layer"
+    residual: Annotated[str, OneOf(("code", "paper"))] = "code"
+    readout: Annotated[str, OneOf(("mean", "mean_max"))] = "mean_max"
+    dropout: Fraction = 0.0
+    loss: Annotated[str, OneOf(("hinge", "listmle", "ranknet", "mse"))] = "hinge"
+    hinge_reduction: Annotated[str, OneOf(("mean_all", "mean_valid", "sum"))] = "mean_valid"
+    sampler: Annotated[str, OneOf(("uniform", "window", "gumbel_best"))] = "uniform"
+    warm_up: Fraction = 0.05
+    weight_decay: NotNegative = 1e-5
     decay_all: bool = False
-    clip: float = 1.0
-    kept: int = 0
+    clip: Positive = 1.0
+    kept: Annotated[int, Bounds(ge=0)] = 0
     best_checkpoint: bool = False
-    permutations: int = 0
-    chunk: int = 128
-    average: str = "scaled"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require("0 <= dropout < 1", 0 <= self.dropout < 1, "dropout")
-        self.require("0 <= warm_up < 1", 0 <= self.warm_up < 1, "warm_up")
-        self.require("clip > 0", self.clip > 0, "clip")
+    permutations: Annotated[int, Bounds(ge=0)] = 0
+    chunk: Count = 128
+    average: Annotated[str, OneOf(("raw", "scaled"))] = "scaled"
 
     def compared(self, scores: Tensor, runtime: Tensor) -> Tensor:
         """The loss that the configuration names."""

@@ -22,11 +22,12 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from foretune._options import Bounds, Count
 from foretune.cost._examples import Examples, Floats, Labelled, Scaling, members_of
 from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.cost._tables import Table, informative
@@ -63,16 +64,10 @@ class TGraphRankerConfig(NeuralSwitches):
     batch: int = 384
     hardware: bool = False
     select: str = "training"
-    width: int = 256
-    depth: int = 2
-    anchors: int = 8
+    width: Annotated[int, Bounds(ge=16, multiple_of=16)] = 256
+    depth: Count = 2
+    anchors: Annotated[int, Bounds(ge=0)] = 8
     channel_attention: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require("width % 16 == 0", self.width > 0 and self.width % 16 == 0, self.width)
-        self.require("depth >= 1", self.depth >= 1, self.depth)
-        self.require("anchors >= 0", self.anchors >= 0, self.anchors)
 
 
 class TGraphRanker(NeuralRanker):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
+from foretune._options import Bounds, OneOf
 from foretune.cost.world.learning import WorldConfig, known_options
 from foretune.cost.world.readers import FeatureReader
-from foretune.errors import BadInputError, unknown_name
+from foretune.errors import BadInputError
 from foretune.world.transition import TransitionConfig
 from foretune_research.world.contrastive import ContrastiveConfig
 from foretune_research.world.encoder import encoder_config
@@ -50,22 +51,17 @@ class WorldStudyConfig(WorldConfig):
         contrastive_options: Further fields of ``ContrastiveConfig``.
     """
 
-    target: str = FeatureReader.target
-    transition: str = "trained"
+    target: Annotated[str, OneOf(TARGETS)] = FeatureReader.target
+    transition: Annotated[str, OneOf(TRANSITIONS)] = "trained"
     crossfit: bool = True
     encoder: str = "compact"
     positives: str = "both"
-    encoder_states: int = 6000
+    encoder_states: Annotated[int, Bounds(ge=2)] = 6000
     encoder_options: Mapping[str, Any] | None = None
     contrastive_options: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.target not in TARGETS:
-            raise unknown_name("target of world", self.target, TARGETS)
-        if self.transition not in TRANSITIONS:
-            raise unknown_name("transition of world", self.transition, TRANSITIONS)
         super().__post_init__()
-        self.require_least({"encoder_states": 2})
         self._refuse_unread()
         if self.target == FeatureReader.target and self.following.horizons:
             raise BadInputError(

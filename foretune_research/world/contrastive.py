@@ -20,11 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from foretune.errors import BadInputError, unknown_name
+from foretune._options import Bounds, Count, Fraction, NotNegative, OneOf, Positive, require_options
+from foretune.errors import BadInputError
 from foretune.world._part import require
 from foretune_research.world.encoder import EncoderConfig, StateEncoder
 
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
     from foretune_research.world._tuples import EncoderEpoch
 
 Rewrite = Callable[[str, np.random.Generator], str]
-
-_CHOICES = {
-    "positives": ("dropout", "variant", "both"),
-    "neg_weight": ("log_add", "multiply"),
-}
 
 
 @dataclass(frozen=True)
@@ -81,35 +77,23 @@ class ContrastiveConfig:
         clip: Norm of a step's gradient at most.
     """
 
-    positives: str = "both"
-    temperature: float = 0.05
-    neg_weight: str = "log_add"
-    intra_weight: float = 1.0
-    inter_weight: float = 1.0
+    positives: Annotated[str, OneOf(("dropout", "variant", "both"))] = "both"
+    temperature: Positive = 0.05
+    neg_weight: Annotated[str, OneOf(("log_add", "multiply"))] = "log_add"
+    intra_weight: NotNegative = 1.0
+    inter_weight: NotNegative = 1.0
     by_time: bool = False
-    intra: int = 4
-    files: int = 8
-    epochs: int = 2
-    learning_rate: float = 1e-3
-    backbone_rate: float = 2e-5
-    warm_up: float = 0.05
-    weight_decay: float = 1e-2
-    clip: float = 1.0
+    intra: Annotated[int, Bounds(ge=0)] = 4
+    files: Count = 8
+    epochs: Annotated[int, Bounds(ge=0)] = 2
+    learning_rate: Positive = 1e-3
+    backbone_rate: Positive = 2e-5
+    warm_up: Fraction = 0.05
+    weight_decay: NotNegative = 1e-2
+    clip: Positive = 1.0
 
     def __post_init__(self) -> None:
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise unknown_name(f"{name} of contrastive training", getattr(self, name), known)
-        for name in ("temperature", "learning_rate", "backbone_rate", "clip"):
-            self._require(f"{name} > 0", getattr(self, name) > 0, getattr(self, name))
-        for name in ("intra_weight", "inter_weight", "intra", "epochs", "weight_decay"):
-            self._require(f"{name} >= 0", getattr(self, name) >= 0, getattr(self, name))
-        self._require("files >= 1", self.files >= 1, self.files)
-        self._require("0 <= warm_up < 1", 0 <= self.warm_up < 1, self.warm_up)
-
-    def _require(self, rule: str, holds: bool, value: object) -> None:
-        if not holds:
-            raise BadInputError(f"contrastive training: {rule} must hold, but got {value}")
+        require_options("contrastive training", self)
 
 
 def train_encoder(

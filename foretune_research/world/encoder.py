@@ -15,12 +15,13 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from foretune._model_file import Arrays, check
+from foretune._options import Bounds, Count, Fraction, require_options
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
 from foretune.world._part import Part, require
 from foretune_research.world._tokenizer import (
@@ -63,18 +64,16 @@ class EncoderConfig(abc.ABC):
     published: ClassVar[bool] = False
     """Whether the backbone has learned from others' texts before."""
 
-    dimension: int = 128
+    dimension: Count = 128
     window: int = 512
     stride: int = 256
-    windows: int = 4
-    dropout: float = 0.1
+    windows: Count = 4
+    dropout: Fraction = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("dimension", "windows"):
-            self._require(f"{name} >= 1", getattr(self, name) >= 1, getattr(self, name))
+        require_options("state encoder", self)
         rule, got = "1 <= stride <= window - 2", f"stride={self.stride}, window={self.window}"
         self._require(rule, 1 <= self.stride <= self.window - 2, got)
-        self._require("0 <= dropout < 1", 0 <= self.dropout < 1, self.dropout)
 
     def _require(self, rule: str, holds: bool, value: object) -> None:
         if not holds:
@@ -102,18 +101,15 @@ class CompactConfig(EncoderConfig):
 
     backend: ClassVar[str] = "compact"
 
-    vocabulary: int = 1024
-    layers: int = 2
-    width: int = 128
-    heads: int = 4
+    vocabulary: Annotated[int, Bounds(ge=257)] = 1024
+    layers: Count = 2
+    width: Count = 128
+    heads: Count = 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require("vocabulary >= 257", self.vocabulary >= 257, self.vocabulary)
-        self._require("layers >= 1", self.layers >= 1, self.layers)
-        divides = self.heads >= 1 and self.width >= 1 and self.width % self.heads == 0
         got = f"heads={self.heads}, width={self.width}"
-        self._require("heads divides width", divides, got)
+        self._require("heads divides width", self.width % self.heads == 0, got)
 
     def fresh(self, texts: Sequence[str]) -> tuple[Tokenizer, dict[str, Any], EncoderNetwork]:
         """The tokenizer is trained on the texts."""

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from foretune.errors import unknown_name
+from foretune._options import Bounds, Fraction, NotNegative, OneOf, Positive, Share
+from foretune.errors import BadInputError
 from foretune.world._action_inputs import PARTS
 from foretune.world.transition import JOINED_SCHEMA, JOINS, SCHEMA, TransitionConfig
 
@@ -46,40 +47,37 @@ class TransitionStudyConfig(TransitionConfig):
         clip: Norm of a step's gradient at most.
     """
 
-    action_embedding: str = "both"
+    action_embedding: Annotated[str, OneOf(PARTS)] = "both"
     initial: bool = True
     scaled: bool = True
-    joins: str = "none"
+    joins: Annotated[str, OneOf(JOINS)] = "none"
     relative: bool = False
     horizons: tuple[tuple[int, int], ...] = ((1, 6), (8, 8), (0, 12))
-    match_share: float = 0.5
-    margin: float = 0.2
+    match_share: Share = 0.5
+    margin: NotNegative = 0.2
     attainable: bool = True
-    cross: int = 4
-    same: int = 4
-    unknown: float = 0.02
-    warm_up: float = 0.05
-    weight_decay: float = 0.0
-    clip: float = 1.0
+    cross: Annotated[int, Bounds(ge=0)] = 4
+    same: Annotated[int, Bounds(ge=0)] = 4
+    unknown: Fraction = 0.02
+    warm_up: Fraction = 0.05
+    weight_decay: NotNegative = 0.0
+    clip: Positive = 1.0
     terminal_epochs: int = 8
     batch: int = 1024
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.action_embedding not in PARTS:
-            raise unknown_name("action_embedding", self.action_embedding, PARTS)
-        if self.joins not in JOINS:
-            raise unknown_name("joins", self.joins, JOINS)
-        for name in ("margin", "cross", "same", "weight_decay"):
-            self.require(f"{name} >= 0", getattr(self, name) >= 0, getattr(self, name))
-        self.require("cross + same >= 1", self.cross + self.same >= 1, self.cross + self.same)
-        self.require("clip > 0", self.clip > 0, self.clip)
-        for name in ("unknown", "warm_up"):
-            self.require(f"0 <= {name} < 1", 0 <= getattr(self, name) < 1, getattr(self, name))
-        self.require("0 <= match_share <= 1", 0 <= self.match_share <= 1, self.match_share)
-        for horizon, epochs in self.horizons:
-            rule = "horizon >= 0 and epochs >= 0 of every phase"
-            self.require(rule, horizon >= 0 and epochs >= 0, (horizon, epochs))
+        if self.cross + self.same < 1:
+            raise BadInputError(
+                f"transition model: `cross + same >= 1` must hold, but got cross={self.cross}, "
+                f"same={self.same}: give more"
+            )
+        for phase in self.horizons:
+            if min(phase) < 0:
+                raise BadInputError(
+                    "transition model: `horizon >= 0 and epochs >= 0` must hold for every phase, "
+                    f"but got {phase}: give another one"
+                )
 
     @property
     def schema(self) -> str:

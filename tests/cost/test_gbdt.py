@@ -158,7 +158,7 @@ def test_unknown_and_impossible_options_are_refused():
         make(round=3)
     with pytest.raises(BadInputError, match="'depth': it is one of the package"):
         make(depth=3)
-    with pytest.raises(BadInputError, match=r"rounds >= 1 must hold, but got 0"):
+    with pytest.raises(BadInputError, match=r"`rounds >= 1` must hold, but got rounds=0"):
         make(rounds=0)
 
 
@@ -239,7 +239,7 @@ class TestPrior:
 
     @pytest.mark.parametrize("name", ["prior_strength", "trust"])
     def test_negative_weights_are_refused(self, name):
-        with pytest.raises(BadInputError, match=f"{name} >= 0 must hold, but got -1"):
+        with pytest.raises(BadInputError, match=f"`{name} >= 0` must hold, but got {name}=-1"):
             make(**{name: -1})
 
     def test_rows_may_be_aggregated_otherwise(self):

@@ -135,7 +135,7 @@ def test_candidates_with_cold_weights_are_measured(hardware: Hardware, cold: boo
     (workload,) = _workloads(torch.nn.Linear(256, 512), (4, 256), hardware)
     space = Space.generate(workload, hardware)
     candidates = space.starts[:2]
-    policy = MeasurePolicy(budget_s=0.02, cold_weights=cold, cut_factor=1e6)
+    policy = MeasurePolicy(budget_s=0.02, workspace_bytes=0 if cold else None, cut_factor=1e6)
     with LocalMeasurer(hardware, policy) as measurer:
         assert measurer.environment()["policy"]["cold_weights"] is cold
         statuses = [measured.status for _, measured in measurer.measure(candidates)]

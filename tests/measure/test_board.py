@@ -23,10 +23,11 @@ import pytest
 from foretune import _tvm, cli
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware, foreign_triple, preset
-from foretune.measure import MeasurePolicy, RemoteMeasurer, Status, parse_devices, place_of
+from foretune.measure import RemoteMeasurer, Status, parse_devices, place_of
 from foretune.space import Space
 from tests.measure.farm import free_port, wait_for
 from tests.measure.misbehaviour import Trick, TrickSketch
+from tests.measure.policies import OpenPolicy
 from tests.measure.programs import conv2d, gelu, matmul, softmax
 from tests.measure.remote_tricks import BUILDER
 
@@ -35,7 +36,7 @@ pytestmark = [pytest.mark.machine, pytest.mark.slow]
 _COMPILER, _EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 _ROOT = "/usr/aarch64-linux-gnu"
 _TARGET = "raspberry-pi-5"
-POLICY = MeasurePolicy(
+POLICY = OpenPolicy(
     budget_s=0.02, max_rereads=0, cut_factor=1e6, compare_rounds=2, compare_extra_rounds=0
 )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from foretune.measure import MeasurePolicy
 from foretune.measure._jobs import BuildPace
 from foretune.measure.transport import Task
+from tests.measure.policies import OpenPolicy
 
-POLICY = MeasurePolicy(build_timeout_s=60.0, build_factor=10.0, build_least_s=2.0)
+POLICY = OpenPolicy(build_timeout_s=60.0, build_factor=10.0, build_least_s=2.0)
 
 
 def test_the_limit_follows_the_builds_of_the_same_workload() -> None:

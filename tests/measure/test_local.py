@@ -22,7 +22,6 @@ from foretune.hardware import Hardware, preset
 from foretune.measure import (
     LocalMeasurer,
     Measurement,
-    MeasurePolicy,
     Status,
     _children,
     _desk,
@@ -34,11 +33,12 @@ from foretune.measure.timing import Reading
 from foretune.space import Space
 from foretune.workload import Workload
 from tests.measure.misbehaviour import BUILDER, Trick, TrickSketch
+from tests.measure.policies import OpenPolicy
 from tests.measure.programs import matmul, take
 
 pytestmark = pytest.mark.machine
 
-POLICY = MeasurePolicy(
+POLICY = OpenPolicy(
     build_timeout_s=2.0,
     run_timeout_s=2.0,
     memory_bytes=256 << 20,
@@ -418,7 +418,7 @@ def test_environment_names_versions_and_policy(measurer: LocalMeasurer) -> None:
 
 
 def test_children_are_replaced_after_many_builds(hardware: Hardware, sketch: TrickSketch) -> None:
-    policy = MeasurePolicy(workers=1, window=2, recycle_builds=2, budget_s=0.01, max_rereads=0)
+    policy = OpenPolicy(workers=1, window=2, recycle_builds=2, budget_s=0.01, max_rereads=0)
     with LocalMeasurer(hardware, policy, BUILDER) as measurer:
         first = measurer.pids
         tricks = [Trick(sketch, "good", number) for number in range(5)]
@@ -455,7 +455,7 @@ def test_nothing_is_built_for_an_untuned_program_that_failed(
 ) -> None:
     monkeypatch.setattr(_children.Children, "_new_reference", _without_room)
     tricks = [Trick(sketch, "good", number) for number in range(20)]
-    with LocalMeasurer(hardware, MeasurePolicy(workers=1, window=4), BUILDER) as measurer:
+    with LocalMeasurer(hardware, OpenPolicy(workers=1, window=4), BUILDER) as measurer:
         for result in [*measure(measurer, *tricks).values(), *measurer.compare(tricks[:2])]:
             assert result.status is Status.RUN_ERROR
             assert "the untuned program failed" in result.message
@@ -514,7 +514,7 @@ def test_a_crash_is_not_taken_for_what_another_program_complained_of(
 
 
 def test_unchecked_output_is_taken_as_it_is(hardware: Hardware, sketch: TrickSketch) -> None:
-    policy = MeasurePolicy(workers=1, budget_s=0.01, check_output=False, max_rereads=0)
+    policy = OpenPolicy(workers=1, budget_s=0.01, check_output=False, max_rereads=0)
     with LocalMeasurer(hardware, policy, BUILDER) as measurer:
         trick = Trick(sketch, "is_off_by_one")
         result = measure(measurer, trick)[trick]
@@ -539,7 +539,7 @@ def test_children_that_never_start_are_one_clear_error(
     hardware: Hardware, sketch: TrickSketch
 ) -> None:
     with (
-        LocalMeasurer(hardware, MeasurePolicy(workers=1), "tests.measure.absent:build") as measurer,
+        LocalMeasurer(hardware, OpenPolicy(workers=1), "tests.measure.absent:build") as measurer,
         pytest.raises(ForetuneError, match=r"3 measurement processes in a row.*absent"),
     ):
         list(measurer.measure([Trick(sketch, "good")]))
@@ -595,7 +595,7 @@ def test_children_die_with_a_parent_that_is_killed() -> None:
 def test_candidates_of_a_real_space(hardware: Hardware, rng: np.random.Generator) -> None:
     spaces = [Space.generate(workload, hardware) for workload in (matmul(48), take())]
     candidates = [c for space in spaces for c in (space.untuned, *space.sample(rng, 4))]
-    policy = MeasurePolicy(budget_s=0.02, max_rereads=0)
+    policy = OpenPolicy(budget_s=0.02, max_rereads=0)
     with LocalMeasurer(hardware, policy) as measurer:
         results = dict(measurer.measure(candidates))
         assert set(results) == set(candidates)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from foretune.hardware import Hardware, preset
-from foretune.measure import LocalMeasurer, MeasurePolicy, Status
+from foretune.measure import LocalMeasurer, Status
 from foretune.measure._reference import Reference, parts
 from foretune.testing import check_measurer
 from tests.measure.misbehaviour import BUILDER, Trick, TrickSketch
+from tests.measure.policies import OpenPolicy
 from tests.measure.programs import matmul
 
 
@@ -58,7 +59,7 @@ def test_content_that_cannot_be_is_an_error_and_kept_nowhere(part: str, message:
 @pytest.mark.machine
 @pytest.mark.slow
 def test_children_that_share_no_files_keep_the_contract(hardware: Hardware) -> None:
-    policy = MeasurePolicy(workers=2, budget_s=0.01, max_rereads=0, compare_extra_rounds=0)
+    policy = OpenPolicy(workers=2, budget_s=0.01, max_rereads=0, compare_extra_rounds=0)
     sketch = TrickSketch(matmul(32), hardware)
     tricks = [Trick(sketch, mode) for mode in ("good", "sluggish", "is_off_by_one")]
     check_measurer(lambda: LocalMeasurer(hardware, policy, BUILDER, shares_files=False), tricks)
@@ -66,7 +67,7 @@ def test_children_that_share_no_files_keep_the_contract(hardware: Hardware) -> N
 
 @pytest.mark.machine
 def test_children_that_share_no_files_compare_with_what_they_were_sent(hardware: Hardware) -> None:
-    policy = MeasurePolicy(workers=2, budget_s=0.01, max_rereads=0, window=2)
+    policy = OpenPolicy(workers=2, budget_s=0.01, max_rereads=0, window=2)
     first, second = (TrickSketch(matmul(size), hardware) for size in (32, 24))
     tricks = [
         Trick(sketch, mode, number)

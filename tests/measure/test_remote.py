@@ -19,7 +19,6 @@ from foretune.errors import BadInputError, ForetuneError
 from foretune.hardware import Hardware, probe, why_not_here
 from foretune.measure import (
     Measurement,
-    MeasurePolicy,
     RemoteMeasurer,
     Status,
     _devices,
@@ -32,12 +31,13 @@ from foretune.space import Space
 from foretune.testing import check_measurer
 from tests.measure.farm import Serving, free_port, strange_server, wait_for
 from tests.measure.misbehaviour import Trick, TrickSketch
+from tests.measure.policies import OpenPolicy
 from tests.measure.programs import matmul
 from tests.measure.remote_tricks import BUILDER
 
 pytestmark = pytest.mark.machine
 
-POLICY = MeasurePolicy(
+POLICY = OpenPolicy(
     workers=1,
     run_timeout_s=3.0,
     build_timeout_s=30.0,

@@ -12,15 +12,15 @@ import pytest
 
 from foretune import _tvm
 from foretune.hardware import Hardware
-from foretune.measure import MeasurePolicy
 from foretune.measure._turns import InTurn
 from foretune.measure.timing import QuietFloor, Reading, Stopwatch, entry
 from foretune.measure.waiting import CoreWatch
 from tests.measure import programs
+from tests.measure.policies import OpenPolicy
 
 pytestmark = pytest.mark.machine
 
-POLICY = MeasurePolicy(budget_s=0.05, reading_s=0.002)
+POLICY = OpenPolicy(budget_s=0.05, reading_s=0.002)
 _NOTHING = InTurn([])
 
 

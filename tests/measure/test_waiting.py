@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from foretune.measure.policy import MeasurePolicy
 from foretune.measure.timing import Reading, Stopwatch
 from foretune.measure.waiting import is_crowded, longest_wait, waits
+from tests.measure.policies import OpenPolicy
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_competitor_for_the_core_is_seen() -> None:
 
 
 def test_readings_that_waited_do_not_agree() -> None:
-    policy = MeasurePolicy(spread=0.01, min_readings=3, budget_s=1.0)
+    policy = OpenPolicy(spread=0.01, min_readings=3, budget_s=1.0)
     watch = object.__new__(Stopwatch)
     watch._policy = policy
 

@@ -109,7 +109,7 @@ def test_what_cannot_be_looked_at_any_more_stays_as_it_was():
 
 
 def test_a_policy_that_is_none_is_refused():
-    with pytest.raises(BadInputError, match="epsilon <= 1 must hold"):
+    with pytest.raises(BadInputError, match="epsilon <= 1` must hold"):
         BatchPolicy(epsilon=1.5)
 
 

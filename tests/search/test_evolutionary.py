@@ -153,9 +153,9 @@ def test_unknown_and_impossible_options_are_refused():
 
     with pytest.raises(BadInputError, match=r"no option 'epsilom'.*epsilon"):
         make(epsilom=0.1)
-    with pytest.raises(BadInputError, match=r"0 <= epsilon <= 1 must hold, but got 2"):
+    with pytest.raises(BadInputError, match=r"`0 <= epsilon <= 1` must hold, but got epsilon=2"):
         make(epsilon=2)
-    with pytest.raises(BadInputError, match=r"warmup >= 1 must hold, but got 0"):
+    with pytest.raises(BadInputError, match=r"`warmup >= 1` must hold, but got warmup=0"):
         make(warmup=0)
     with pytest.raises(BadInputError, match=r"no option 'generations'"):
         make(generations=3)

@@ -57,7 +57,7 @@ def test_it_is_found_by_its_entry_point_and_takes_options():
     assert isinstance(made, Walk) and made.policy.epsilon == 0.5
     with pytest.raises(BadInputError, match="Walk has no option 'share': choose from epsilon"):
         search.check("walk:share=2", {})
-    with pytest.raises(BadInputError, match="epsilon <= 1 must hold, but got epsilon=2"):
+    with pytest.raises(BadInputError, match="epsilon <= 1` must hold, but got epsilon=2"):
         search.create("walk:epsilon=2", SyntheticSpace(), create_model("random", rng=0), 0)
 
 

@@ -57,11 +57,11 @@ def test_corrected_scores_do_not_depend_on_companions_nor_on_validation():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"prune_hops": 9}, "prune_hops must be one of 0, 1"),
-        ({"prune_hops": "some"}, "prune_hops must be one of"),
+        ({"prune_hops": 9}, "unknown prune_hops of tgraph 9: choose one of 0, 1"),
+        ({"prune_hops": "some"}, "unknown prune_hops of tgraph 'some'"),
         ({"prune_hops": True}, "prune_hops must be"),
-        ({"edges": "sideways"}, "consumers, both, none"),
-        ({"loss": "l2"}, "hinge, listmle, ranknet, mse"),
+        ({"edges": "sideways"}, "both, consumers, none"),
+        ({"loss": "l2"}, "hinge, listmle, mse, ranknet"),
         ({"width": 24}, "width % 16 == 0"),
         ({"width": 8}, "width >= 16"),
         ({"width": 2.5}, "width must be int"),

@@ -31,7 +31,7 @@ def spending(budget: Budget, *spent: int, **outside: Any) -> Spending:
     [
         ({}, "needs trials or seconds"),
         ({"trials": 0}, "trials >= 1"),
-        ({"seconds": math.inf}, "be finite"),
+        ({"seconds": math.inf}, "and finite"),
         ({"seconds": 0.0}, "seconds > 0"),
         ({"trials": 1, "patience": 0}, "patience >= 1"),
     ],

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from foretune._options import Count
 from foretune.cost._base import FloatArray
 from foretune.cost._examples import Examples, Floats, Labelled
 from foretune.cost._neural import NeuralConfig, NeuralRanker
@@ -59,12 +60,11 @@ class ClassifierConfig(NeuralConfig):
     attention_heads: ClassVar[int] = 4
     decisions: ClassVar[bool] = False
 
-    width: int = 64
+    width: Count = 64
     batch: int = 256
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("width >= 1", self.width >= 1, self.width)
         self.require(
             f"attention_heads divides width, {self.width},",
             self.width % self.attention_heads == 0,

@@ -28,17 +28,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from foretune._options import (
+    Bounds,
+    Count,
     configured,
     constants,
     option_names,
     refuse_unknown,
-    require_types,
+    require_options,
     stored_options,
 )
 from foretune.cost._base import FloatArray
@@ -90,25 +92,13 @@ class RegressorConfig:
     min_child_weight: ClassVar[float] = 20.0
     l2: ClassVar[float] = 1.0
 
-    members: int = 3
-    rounds: int = 300
-    max_rows: int = 100_000
-    threads: int = 1
+    members: Count = 3
+    rounds: Count = 300
+    max_rows: Annotated[int, Bounds(ge=2)] = 100_000
+    threads: Count = 1
 
     def __post_init__(self) -> None:
-        require_types("regressor", self)
-        for name in ("members", "rounds", "threads"):
-            self.require(f"{name} >= 1", getattr(self, name) >= 1, name)
-        self.require("max_rows >= 2", self.max_rows >= 2, "max_rows")
-
-    def require(self, rule: str, holds: bool, name: str) -> None:
-        """Refuses a value.
-
-        Raises:
-            BadInputError: The rule does not hold.
-        """
-        if not holds:
-            raise BadInputError(f"regressor: {rule} must hold, but got {getattr(self, name)}")
+        require_options("regressor", self)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from foretune._options import constants, option_names, refuse_unknown, require_types
+from foretune._options import Bounds, constants, option_names, refuse_unknown, require_options
 from foretune.cost.world.actions import ActionBook
 from foretune.cost.world.model import World
 from foretune.cost.world.readers import READERS, FeatureReader, Reader, Seen
@@ -53,13 +53,12 @@ class WorldConfig:
     transition: ClassVar[str] = "trained"
     crossfit: ClassVar[bool] = True
 
-    dimension: int = 128
-    trajectories: int = 6000
+    dimension: Annotated[int, Bounds(ge=2)] = 128
+    trajectories: Annotated[int, Bounds(ge=LEAST_PATHS)] = 6000
     transition_options: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        require_types("world", self)
-        self.require_least({"trajectories": LEAST_PATHS, "dimension": 2})
+        require_options("world", self)
         # Refused now, not after minutes of looking at programs.
         following = self.following
         if self.crossfit and following.phases and following.members < LEAST_PATHS:
@@ -67,18 +66,6 @@ class WorldConfig:
                 "world: crossfit needs members >= 2 in transition_options, each of which leaves "
                 f"out a part, but got {following.members}: give more, or crossfit=false"
             )
-
-    def require_least(self, least: Mapping[str, int]) -> None:
-        """Refuses values that are less than something.
-
-        Raises:
-            BadInputError: One is.
-        """
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise BadInputError(
-                    f"world: {name} >= {value} must hold, but got {getattr(self, name)}"
-                )
 
     @property
     def following(self) -> TransitionConfig:

@@ -15,12 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from foretune._options import configured, option_names, refuse_unknown
-from foretune.errors import BadInputError, unknown_name
+from foretune._options import (
+    Bounds,
+    Count,
+    OneOf,
+    configured,
+    option_names,
+    refuse_unknown,
+    require_options,
+)
+from foretune.errors import BadInputError
 from foretune.search import proposers
 from foretune.search.proposers._answers import Reading, read
 from foretune.search.proposers._base import Proposer, Situation, Variant
@@ -48,20 +56,14 @@ class LlmConfig:
         otherwise: Proposer for programs that the model is not asked about.
     """
 
-    history: int = 2
-    style: str = STYLES[0]
-    proposals: int = 4
-    asked: int = 4
+    history: Annotated[int, Bounds(ge=0, le=3)] = 2
+    style: Annotated[str, OneOf(STYLES)] = STYLES[0]
+    proposals: Count = 4
+    asked: Count = 4
     otherwise: str = proposers.DEFAULT
 
     def __post_init__(self) -> None:
-        if not 0 <= self.history <= 3:
-            raise BadInputError(f"llm: 0 <= history <= 3 must hold, but got {self.history}")
-        if self.style not in STYLES:
-            raise unknown_name("prompt style", self.style, STYLES)
-        for name in ("proposals", "asked"):
-            if getattr(self, name) < 1:
-                raise BadInputError(f"llm: {name} >= 1 must hold, but got {getattr(self, name)}")
+        require_options("llm", self)
         if proposers.asks_llm(self.otherwise):
             raise BadInputError("llm: otherwise must be another proposer than 'llm' itself")
 

@@ -370,7 +370,7 @@ def test_a_first_stage_that_needs_no_device_goes_without():
         ({"keep": "all"}, "keep must be int"),
         ({"scores": "gut"}, "'gut'"),
         ({"factors": "swapped"}, "'swapped'"),
-        ({"lambda": 2.0}, "behaviour: 0 <= lambda <= 1 must hold, but got 2"),
+        ({"lambda": 2.0}, "behaviour: `0 <= lambda <= 1` must hold, but got lambda=2"),
         ({"lambda": 0.5, "rank_share": 0.5}, "lambda and rank_share are one"),
         ({"rounds": "many"}, "behaviour: rounds must be int"),
         ({"regressor": "forest"}, "'forest'"),

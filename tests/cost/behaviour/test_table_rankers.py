@@ -187,9 +187,9 @@ def test_a_saved_perceptron_scores_without_pytorch(ranker_type, tmp_path, monkey
     ("options", "message"),
     [
         ({"hiden": 3}, r"no option 'hiden'.*hidden"),
-        ({"hidden": 0}, "hidden >= 1 must hold, but got 0"),
-        ({"learning_rate": 0}, "learning_rate > 0 must hold"),
-        ({"max_rows": 1}, "max_rows >= 2 must hold"),
+        ({"hidden": 0}, "`hidden >= 1` must hold, but got hidden=0"),
+        ({"learning_rate": 0}, "`learning_rate > 0` must hold"),
+        ({"max_rows": 1}, "`max_rows >= 2` must hold"),
         ({"features": "store"}, r"unknown features of mlp_actions 'store'"),
     ],
 )
