@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,22 +44,14 @@ def run_ours(workload: Workload, hardware: Hardware, trials: int, seed: int) -> 
     }
 
 
-def imports_s(workload: str, hardware: Hardware) -> float:
-    """Seconds that the start of a process and the imports of a run take, in one of one trial."""
-    script = str(Path(__file__).parent / "_search" / "imports.py")
-    command = [sys.executable, script, str(time.time()), workload, str(hardware.threads)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return float(done.stdout)
-
-
-def overhead(elapsed_s: float, spent_s: Any, left_out_s: float = 0.0) -> float:
-    """Share of a run that neither compiled nor ran candidates, without the seconds left out.
+def overhead(elapsed_s: float, spent_s: Any) -> float:
+    """Share of a run that neither compiled nor ran candidates.
 
     ``build_s`` is wall time waiting for builds, ``measure_s`` checking and timing, ``canary_s``
     the noise watch, which is part of timing.
     """
     useful = sum(float(spent_s.get(name, 0.0)) for name in ("build_s", "measure_s", "canary_s"))
-    return 1.0 - useful / (elapsed_s - left_out_s)
+    return 1.0 - useful / elapsed_s
 
 
 def run_theirs(remove_import_trap: bool) -> Run:
@@ -100,10 +89,6 @@ def main(arguments: list[str] | None = None) -> None:
             turn += 1
             for side in [*names[shift:], *names[:shift]]:
                 run = SIDES[side](workload, where.hardware, options.trials, repeat)
-                if side == OURS:
-                    start_s = imports_s(name, where.hardware) + run["spent_s"].get("start_s", 0.0)
-                    left = overhead(run["elapsed_s"], run["spent_s"], start_s)
-                    run = {**run, "process_start_s": start_s, "overhead_without_start": left}
                 rate = run["trials"] / run["elapsed_s"]
                 runs.append(
                     {"workload": name, "side": side, "seed": repeat, "trials_per_s": rate, **run}
@@ -118,8 +103,9 @@ def section(data: Mapping[str, Any]) -> Section:
     workloads = list(dict.fromkeys(run["workload"] for run in runs))
 
     def median(key: str, side: str, name: str) -> float:
-        own = [r[key] for r in runs if (r["side"], r["workload"]) == (side, name) and key in r]
-        return float(np.median(own)) if own else math.nan
+        return float(
+            np.median([r[key] for r in runs if (r["side"], r["workload"]) == (side, name)])
+        )
 
     rows, times = [], {}
     for side in SIDES:
@@ -133,14 +119,7 @@ def section(data: Mapping[str, Any]) -> Section:
         rows.append([side, *(f"{rate:.2f}" for rate in rates), each, times[side], str(failed)])
     header = ["trials per second", *workloads, "ours / this", "geometric mean", "failed trials"]
     own = [run for run in runs if run["side"] == OURS]
-    shares = [
-        [words, *(f"{median(key, OURS, name):.1%}" for name in workloads)]
-        for words, key in (
-            ("with the start of processes and imports", "overhead"),
-            ("without these", "overhead_without_start"),
-        )
-        if key in own[0]
-    ]
+    shares = ["framework overhead", *(f"{median('overhead', OURS, n):.1%}" for n in workloads)]
     spent = {key for run in own for key in run["spent_s"]} - {"untuned_s", "tuned_s"}
     split = ", ".join(
         f"{key} {np.mean([run['spent_s'].get(key, 0.0) for run in own]):.2f}"
@@ -155,8 +134,8 @@ def section(data: Mapping[str, Any]) -> Section:
         "run(s) each, medians; every run a fresh process timed from start to end. MetaSchedule: "
         "its own builder, runner and defaults (64 per batch), its runtime given all threads.\n\n"
         "Framework overhead of foretune: the share of a run that neither compiles nor runs "
-        "candidates. What starts and imports take was measured in runs of one trial beside "
-        f"them.\n\n{table(['framework overhead', *workloads], shares)}\n\n"
+        "candidates, the start of processes and imports included.\n\n"
+        f"{table(['', *workloads], [shares])}\n\n"
         f"Seconds of its runs, mean: {split}.",
     )
 

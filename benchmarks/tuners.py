@@ -68,7 +68,7 @@ def _of_network(
         for side in [*contestants[shift:], *contestants[:shift]]:
             plan = Plan(name, side, seed, options.time)
             try:
-                runs.append(run(plan, hardware, prepared.workloads, options.work_dir, say))
+                runs.append(run(plan, hardware, prepared.workloads, options.work_dir))
             except SideError as error:
                 say(f"{name}  {label(side)}  seed {seed}: failed: {error}")
                 failure = {"network": name, "side": label(side), "seed": seed, "error": str(error)}

@@ -17,15 +17,16 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cells import digest, kept
 from benchmarks.results import read_json
 from benchmarks.sources import state_of_side
 from foretune import _child, cost
-from foretune.bench import Side, SideError, sides, write_json
+from foretune.bench import Side, SideError, sides
 from foretune.hardware import Hardware
 from foretune.measure import Status
 from foretune.metaschedule import PeerError, PeerTrial, peer_options, run_peer_on_model
@@ -142,9 +143,8 @@ class Plan:
             if model.endswith(".npz"):
                 weights = Path(model).read_bytes()
                 parts.append(hashlib.blake2b(weights, digest_size=8).hexdigest())
-        digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=5).hexdigest()
         name = f"{Path(self.network).name}-{label(self.side)}-{self.seed}"
-        return f"{re.sub(r'[^A-Za-z0-9_.=+-]', '_', name)}-{digest}"
+        return f"{re.sub(r'[^A-Za-z0-9_.=+-]', '_', name)}-{digest(parts, 5)}"
 
 
 def run(
@@ -152,7 +152,6 @@ def run(
     hardware: Hardware,
     workloads: Sequence[Workload],
     root: Path,
-    say: Callable[[str], None],
 ) -> NetworkRun:
     """A run that was finished earlier, or one made now.
 
@@ -161,26 +160,19 @@ def run(
         hardware: What for.
         workloads: The network's tasks, as this process extracted them.
         root: Where runs are kept.
-        say: Told what happens.
 
     Raises:
         SideError: The run failed; the next call tries again.
     """
     folder = root / plan.folder(hardware, workloads)
     file = folder / "run.json"
-    told = f"{plan.network}  {label(plan.side)}  seed {plan.seed}"
-    if file.exists():
-        say(f"{told}: found from an earlier call")
-        return NetworkRun.from_json(read_json(file))
-    if folder.exists():
-        say(f"{told}: was broken off, starts anew")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    if not file.exists():
+        # Of one that was broken off nothing is left.
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
     make = _peer_run if plan.side.is_peer else _our_run
-    made = make(plan, hardware, folder)
-    write_json(file, made.to_json())
-    say(f"{told}: {made.trials} trials in {made.elapsed_s:.0f} s")
-    return made
+    told = f"{plan.network}  {label(plan.side)}  seed {plan.seed}"
+    return NetworkRun.from_json(kept(file, lambda: make(plan, hardware, folder).to_json(), told))
 
 
 def _peer_run(plan: Plan, hardware: Hardware, folder: Path) -> NetworkRun:

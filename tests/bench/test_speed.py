@@ -5,14 +5,12 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import portfolio, proposers, replay, sources, stores, throughput
-from foretune.hardware import probe
 from foretune.testing.rankers import training_groups
 from tests.bench.test_pages import WHERE
 
@@ -22,24 +20,17 @@ pytestmark = pytest.mark.slow
 def test_overhead_is_what_neither_compiled_nor_ran() -> None:
     spent = {"build_s": 5.0, "measure_s": 3.0, "canary_s": 1.0, "search_s": 0.5}
     assert throughput.overhead(10.0, spent) == pytest.approx(0.1)
-    assert throughput.overhead(10.0, spent, left_out_s=0.5) == pytest.approx(1 - 9.0 / 9.5)
-
-
-def test_what_imports_take_is_at_least_the_import_of_tvm() -> None:
-    began = time.perf_counter()
-    seconds = throughput.imports_s("layernorm_mean", probe(threads=1))
-    assert 0.2 < seconds < time.perf_counter() - began
 
 
 def test_throughput_compares_with_and_without_the_import_trap() -> None:
     runs = [
         {"workload": "w", "side": side, "trials_per_s": rate, "failed": 0, "overhead": 0.05,
-         "overhead_without_start": 0.03, "spent_s": {"build_s": 1.0}, "trials": 64}
+         "spent_s": {"build_s": 1.0}, "trials": 64}
         for side, rate in zip(throughput.SIDES, (8.0, 1.0, 2.0), strict=True)
     ]  # fmt: skip
     found = throughput.section({"runs": runs})
     assert found.answer.startswith("8.00 times") and "4.00 times" in found.answer
-    assert "5.0%" in found.details and "3.0%" in found.details
+    assert "5.0%" in found.details
 
 
 def test_records_that_several_write_are_counted(
