@@ -285,14 +285,30 @@ def _loaded_by(statement: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
-    return {name.split(".")[0] for name in json.loads(done.stdout)}
+    return set(json.loads(done.stdout))
+
+
+def test_symbolic_programs_are_loaded_by_who_asks_for_them():
+    """By formulas, models of behaviour and gradient search, not by what has them as a choice."""
+    choosing = (
+        "features",
+        "describe",
+        "cost.joined",
+        "cost.gbdt",
+        "search",
+        "explain",
+        "tuning.api",
+    )
+    loaded = _loaded_by("import " + ", ".join(f"foretune.{room}" for room in choosing))
+    assert "foretune.describe" in loaded
+    assert not [name for name in loaded if name.startswith("foretune.symbolic")]
 
 
 @pytest.mark.parametrize("statement", ["import foretune", "import foretune.cli"])
 def test_importing_loads_nothing_heavy(statement):
     heavy = {"tvm", "tvm_ffi", "torch", "xgboost", "transformers", "onnx", "matplotlib", "pandas",
              "httpx", "httpx2", "psycopg", "sqlalchemy", "alembic"}  # fmt: skip
-    assert not _loaded_by(statement) & heavy
+    assert not {name.split(".")[0] for name in _loaded_by(statement)} & heavy
 
 
 def test_every_public_name_loads():

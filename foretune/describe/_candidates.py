@@ -14,22 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretune.describe._form import Form, Rows, form_of
-from foretune.describe._nests import (
-    Nests,
-    stacked,
-)
+from foretune.describe._nests import Nests, Rows, stacked
 from foretune.describe._programs import nests_of_program
 from foretune.errors import IllegalCandidateError
-from foretune.symbolic import (
-    Structure,
-    UnsupportedTraceError,
-    structure_of,
-    symbolic_program,
-)
+from foretune.space import structure_of
 
 if TYPE_CHECKING:
-    from foretune.space import Candidate, Sketch
+    from foretune.describe._form import Form
+    from foretune.space import Candidate, Sketch, Structure
 
 
 _log = logging.getLogger(__name__)
@@ -62,23 +54,23 @@ def nests_of(candidates: Sequence[Candidate]) -> list[tuple[Rows, Nests]]:
             continue
         rows = np.array(members, np.intp)
         form = _form(sketch, structure)
-        if isinstance(form, Form):
-            legal, nests = form.nests([candidates[row].decisions for row in members])
-            if len(nests):
-                found.append((rows[legal], nests))
-        else:
+        if isinstance(form, str):
             _warn(sketch.workload.name, form)
             found += _from_programs(candidates, members)
+            continue
+        legal, nests = form.nests([candidates[row].decisions for row in members])
+        if len(nests):
+            found.append((rows[legal], nests))
     return found
 
 
 @functools.lru_cache(maxsize=_CACHED)
 def _form(sketch: Sketch, structure: Structure) -> Form | str:
     """The formulas of a structure, or why there are none."""
-    try:
-        return form_of(symbolic_program(sketch, structure))
-    except UnsupportedTraceError as error:
-        return str(error)
+    # Loads symbolic programs: who asks for no behaviour does without.
+    from foretune.describe._form import form_of
+
+    return form_of(sketch, structure)
 
 
 @functools.lru_cache(maxsize=_CACHED)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune.describe._nests import (
     BLOCK,
@@ -24,6 +23,7 @@ from foretune.describe._nests import (
     Buffer,
     FloatArray,
     Nests,
+    Rows,
     Statement,
     Term,
 )
@@ -41,11 +41,15 @@ from foretune.symbolic import (
     Scalar,
     Store,
     SymbolicProgram,
+    UnsupportedTraceError,
     limits,
+    symbolic_program,
     walk,
 )
 
-Rows = npt.NDArray[np.intp]
+if TYPE_CHECKING:
+    from foretune.space import Sketch, Structure
+
 _THREADS = {"blockIdx": BLOCK, "threadIdx": THREAD, "vthread": VTHREAD}
 _WHOLE = 1e-6
 """Whole numbers that were divided and multiplied again are off by less."""
@@ -198,9 +202,12 @@ class Form:
         )
 
 
-def form_of(program: SymbolicProgram) -> Form:
-    """The form of a symbolic program."""
-    return _Builder(program).form()
+def form_of(sketch: Sketch, structure: Structure) -> Form | str:
+    """The form of a structure of a sketch, or why there is none."""
+    try:
+        return _Builder(symbolic_program(sketch, structure)).form()
+    except UnsupportedTraceError as error:
+        return str(error)
 
 
 class _Builder:

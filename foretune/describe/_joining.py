@@ -24,9 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe._nests import SERIAL, Access, Buffer, Nests, Statement, Term
+from foretune.describe._nests import SERIAL, Access, Buffer, Nests, Rows, Statement, Term
 
-Rows = npt.NDArray[np.intp]
 Interval = tuple[int, int]
 Flags = tuple[bool, ...]
 

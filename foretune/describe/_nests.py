@@ -27,6 +27,8 @@ NESTS_VERSION = 1
 """Raised whenever the same programs are described otherwise: what was learned of them is stale."""
 
 Kinds = npt.NDArray[np.int8]
+Rows = npt.NDArray[np.intp]
+"""Numbers of programs in what they were asked for with."""
 
 SERIAL, PARALLEL, VECTORIZED, UNROLLED, BLOCK, THREAD, VTHREAD = range(7)
 KIND_NAMES = ("serial", "parallel", "vectorized", "unrolled", "block", "thread", "vthread")

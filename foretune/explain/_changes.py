@@ -15,8 +15,7 @@ import numpy as np
 
 from foretune.describe import Behaviours, behaviours, nests_of
 from foretune.errors import IllegalCandidateError
-from foretune.space import Candidate, Choice, PerfectTile, location_name
-from foretune.symbolic import structure_of
+from foretune.space import Candidate, Choice, PerfectTile, location_name, structure_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -20,8 +20,8 @@ from foretune.cost.mlp import MlpRanker
 from foretune.search._anchored import Anchored
 from foretune.search._descent import Landscape
 from foretune.search._relaxed import Relaxed
-from foretune.space import Candidate, Choice, PerfectTile, Sketch
-from foretune.symbolic import Structure, UnsupportedTraceError, structure_of
+from foretune.space import Candidate, Choice, PerfectTile, Sketch, Structure, structure_of
+from foretune.symbolic import UnsupportedTraceError
 from foretune.symbolic.formulas import Formulas, formulas
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from foretune.dataset import Program
 from foretune.search._anchored import Anchored
 from foretune.search._descent import Landscape
 from foretune.search._guide import Caution, Guide, left_open
-from foretune.space import Candidate, Choice, PerfectTile, Sketch
-from foretune.symbolic import UnsupportedTraceError, structure_of
+from foretune.space import Candidate, Choice, PerfectTile, Sketch, structure_of
+from foretune.symbolic import UnsupportedTraceError
 from foretune.symbolic.formulas import Formulas, formulas
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from foretune.space.protocol import SearchCandidate, SearchSketch, SearchSpace
 from foretune.space.recipe import Recipe, frame_of
 from foretune.space.sketch import Candidate, Sketch
 from foretune.space.space import Space
+from foretune.space.structure import Structure, structure_of
 
 __all__ = [
     "INLINE",
@@ -35,6 +36,7 @@ __all__ = [
     "SearchSpace",
     "Sketch",
     "Space",
+    "Structure",
     "Variable",
     "default_schedule",
     "device_schedule",
@@ -42,4 +44,5 @@ __all__ = [
     "is_scheduled",
     "location_name",
     "results_per_thread",
+    "structure_of",
 ]

@@ -1,6 +1,7 @@
 """Symbolic programs: a sketch as a program whose sizes are expressions of its decisions.
 
-An optional room: who reads programs as they are never imports it. In the order of reading:
+An optional room, loaded when formulas, behaviour or gradients are asked for. To be read in this
+order:
 
 - ``_scalar``: numbers that depend on decisions; ``_index``: sums of digits of loops.
 - ``_nodes``, ``_tree``, ``_regions``: a program's loops and blocks, and what they touch of buffers.
@@ -26,9 +27,7 @@ from foretune.symbolic._program import (
     Allocation,
     Level,
     Store,
-    Structure,
     SymbolicProgram,
-    structure_of,
     symbolic_program,
 )
 from foretune.symbolic._scalar import Algebra, Scalar, Symbol
@@ -49,12 +48,10 @@ __all__ = [
     "Operation",
     "Scalar",
     "Store",
-    "Structure",
     "Symbol",
     "SymbolicProgram",
     "UnsupportedTraceError",
     "limits",
-    "structure_of",
     "symbolic_program",
     "walk",
 ]

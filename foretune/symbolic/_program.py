@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from foretune.space.decision import Choice, ComputeLocation, Decision
+from foretune.space.structure import Structure
 from foretune.space.trace import VECTORIZE
 from foretune.symbolic._index import Atom, Digit, Index, Opaque, single
 from foretune.symbolic._interpret import Interpreter
@@ -36,26 +37,10 @@ from foretune.symbolic._scalar import Algebra, Scalar
 if TYPE_CHECKING:
     from foretune.space.sketch import Sketch
 
-_LIMITS = ("parallel", "vectorize")
 _WHOLE_WARPS = "meta_schedule.thread_extent_low_inclusive"
 """Annotation of blocks that are tiled for threads."""
 _CACHED = 128
 """Symbolic programs kept per process."""
-
-
-@dataclass(frozen=True)
-class Structure:
-    """The decisions that decide which blocks and loops there are.
-
-    Attributes:
-        locations: One per location variable, in the order of the variables.
-        parallel: Whether the limit of parallel iterations is on.
-        vectorize: Whether the limit of vector lanes is on.
-    """
-
-    locations: tuple[int, ...] = ()
-    parallel: bool = True
-    vectorize: bool = True
 
 
 @dataclass(frozen=True)
@@ -170,20 +155,6 @@ class SymbolicProgram:
             else:
                 row.append(float(decision[part]))  # type: ignore[index]
         return row
-
-
-def structure_of(sketch: Sketch, decisions: Sequence[Decision]) -> Structure:
-    """The structure that a candidate's decisions decide."""
-    locations = []
-    on = dict.fromkeys(_LIMITS, True)
-    for variable, decision in zip(sketch.variables, decisions, strict=True):
-        if isinstance(variable, ComputeLocation):
-            assert isinstance(decision, int)
-            locations.append(decision)
-        elif isinstance(variable, Choice) and variable.name in _LIMITS:
-            assert isinstance(decision, int)
-            on[variable.name] = variable.values[decision] != 0
-    return Structure(tuple(locations), **on)
 
 
 @functools.lru_cache(maxsize=_CACHED)

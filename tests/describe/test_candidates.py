@@ -11,8 +11,7 @@ from foretune import _tvm
 from foretune.describe import Nests, Statement, nests_of, nests_of_program
 from foretune.describe._nests import SERIAL
 from foretune.errors import IllegalCandidateError
-from foretune.space import Candidate, Space
-from foretune.symbolic import structure_of
+from foretune.space import Candidate, Space, structure_of
 from foretune.workload import Workload, catalog
 from tests.describe.execution import elements, iterations, shape_of_path
 from tests.space.programs import CPU, PROGRAMS, gpu, te

@@ -11,8 +11,8 @@ import torch
 from foretune import _tvm
 from foretune.features import PER_STORE, columns, extract_per_store
 from foretune.features.stores.formulas import extract_batch
-from foretune.space import Candidate, Space
-from foretune.symbolic import limits, structure_of, symbolic_program
+from foretune.space import Candidate, Space, structure_of
+from foretune.symbolic import limits, symbolic_program
 from foretune.symbolic.formulas import Formulas, formulas
 from foretune.symbolic.formulas._operators import Operators
 from foretune.workload import Workload, catalog

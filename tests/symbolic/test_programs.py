@@ -10,16 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretune import _tvm
-from foretune.space import Space
+from foretune.space import Space, Structure, structure_of
 from foretune.symbolic import (
     Algebra,
     Digit,
     Evaluator,
     Scalar,
-    Structure,
     SymbolicProgram,
     UnsupportedTraceError,
-    structure_of,
     symbolic_program,
 )
 from foretune.symbolic.formulas._operators import Operators

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from foretune.features.stores._extract import extract_per_store
-from foretune.symbolic import UnsupportedTraceError, structure_of
+from foretune.space import structure_of
+from foretune.symbolic import UnsupportedTraceError
 from foretune.symbolic.formulas import Formulas, formulas
 
 if TYPE_CHECKING:
     import torch
 
-    from foretune.space import Candidate, Sketch
-    from foretune.symbolic import Structure
+    from foretune.space import Candidate, Sketch, Structure
 
 FloatArray = npt.NDArray[np.float64]
 

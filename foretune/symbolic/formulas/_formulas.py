@@ -18,13 +18,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune._per_store import OPERATIONS
-from foretune.symbolic import (
-    Structure,
-    SymbolicProgram,
-    UnsupportedTraceError,
-    limits,
-    symbolic_program,
-)
+from foretune.space import Structure
+from foretune.symbolic import SymbolicProgram, UnsupportedTraceError, limits, symbolic_program
 from foretune.symbolic.formulas._arranged import Arranged
 from foretune.symbolic.formulas._assemble import assemble
 from foretune.symbolic.formulas._operators import Operators

@@ -10,8 +10,7 @@ import foretune.features.stores.formulas as reading
 import foretune.symbolic.formulas._formulas as compiling
 from foretune.features import PER_STORE, extract_per_store
 from foretune.features.stores.formulas import extract_batch
-from foretune.space import Candidate
-from foretune.symbolic import structure_of
+from foretune.space import Candidate, structure_of
 from foretune.symbolic.formulas import formulas
 from tests.space.programs import space
 from tests.symbolic.drawn import here, sampled
