@@ -1,4 +1,4 @@
-"""What the committed data set holds, and how well its labels repeat.
+"""Does a label repeat? How far second measurements of a data set's programs are from the first.
 
 Reads the data set only: the second measurements are made by ``foretune collect --audit``.
 """
@@ -7,67 +7,64 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.results import ROOT, conditions, publish, table
+from benchmarks.pages import Section, publish
+from benchmarks.results import ROOT, conditions, table
 from foretune.collect import log_ratios, measured_twice, summarise_audit
 from foretune.collect.collector import describe
 from foretune.dataset import AUDIT, Dataset, Group, is_valid, read_dataset
+from foretune.engines import bootstrap_median
 from foretune.errors import BadInputError
 from foretune.evaluate import Bootstrap, judge, keep_judgeable, summarise
+from foretune.hardware import probe
 
-_TITLE = "The data set, and its noise"
+PAGE = "labels"
 GOAL = 0.02
 DATA = (ROOT / "data" / "cpu",)
 """What everything is trained on."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks audit", description=__doc__)
     parser.add_argument("--data", type=Path, nargs="+", default=DATA)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
-    where = conditions("audit", [])
-    found = {path.name: _summary_of(path) for path in options.data}
-    page = "\n\n".join(f"## `{name}`\n\n{body(result)}" for name, result in found.items())
-    publish("audit", _TITLE, page, {"data": found}, where.end(), options.write)
+    where = conditions("audit", [], probe())
+    found = {path.name: summary(read_dataset(path)) for path in options.data}
+    publish(PAGE, section, {"data": found}, where.end(), options.write)
 
 
-def _summary_of(path: Path) -> dict[str, Any]:
-    return summary(read_dataset(path), sum(file.stat().st_size for file in path.iterdir()))
+def summary(data: Dataset) -> dict[str, Any]:
+    """What a data set holds, and how its programs' second measurements differ from the first.
 
-
-def summary(data: Dataset, size: int) -> dict[str, Any]:
-    """Counts, and the distribution of the ratio of second to first measurement."""
+    Returns:
+        ``audit`` has the distribution of log(second / first seconds), ``log_ratios`` themselves and
+        the metrics of who ranks by a second measurement; None where nothing was measured twice.
+    """
     records = [r for r in data.records if r.origin != AUDIT]
-    valid = [r for r in records if is_valid(r.measurement)]
-    quiet = [r for r in valid if any(r.measurement.quiet)]
     groups = data.groups()
     try:
         audit = summarise_audit(data.records).to_json()
         logs = log_ratios(measured_twice(data.records))
+        audit["log_ratios"] = logs.round(5).tolist()
         audit["second_measurement"] = ranked_with_noise(groups, logs)
         audit["half_the_noise"] = ranked_with_noise(groups, logs / np.sqrt(2.0))
     except BadInputError:
         audit = None
     return {
-        "bytes": size,
         "records": len(records),
-        "valid": len(valid),
-        "quiet": len(quiet),
         "groups": len(groups),
-        "workloads": len({r.workload for r in records}),
         "kinds": _workloads_by_kind(data),
         "status": dict(Counter(r.measurement.status.value for r in records)),
         "origin": dict(Counter(r.origin for r in records)),
         "hardware": _by_hardware(data),
         "spread": _spread([g.seconds[g.valid].max() / g.seconds[g.valid].min() for g in groups]),
-        "skipped": dict(data.skipped),
         "audit": audit,
     }
 
@@ -93,8 +90,7 @@ def ranked_with_noise(
 
 def _workloads_by_kind(data: Dataset) -> dict[str, int]:
     used = {r.workload for r in data.records}
-    counts = Counter(data.workloads[key].kind for key in used)
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    return dict(Counter(data.workloads[key].kind for key in used).most_common())
 
 
 def _by_hardware(data: Dataset) -> list[dict[str, Any]]:
@@ -106,7 +102,6 @@ def _by_hardware(data: Dataset) -> list[dict[str, Any]]:
             {
                 "name": hardware.name,
                 "variant": describe(hardware),
-                "peak_gflops": hardware.peak_gflops,
                 "records": len(mine),
                 "valid": len(valid),
                 "quiet": sum(any(r.measurement.quiet) for r in valid),
@@ -122,72 +117,96 @@ def _spread(ratios: list[float]) -> dict[str, float]:
     return dict(zip(("p10", "median", "p90"), map(float, quantiles), strict=True))
 
 
-def body(result: dict[str, Any]) -> str:
-    """The page."""
-    hardware = table(
-        ["processor", "variant", "GFLOP/s", "workloads", "records", "valid", "quiet"],
-        [
-            [
-                row["name"],
-                row["variant"],
-                f"{row['peak_gflops']:.0f}",
-                str(row["workloads"]),
-                f"{row['records']:,}",
-                f"{row['valid']:,}",
-                f"{row['quiet'] / max(row['valid'], 1):.0%}",
-            ]
-            for row in result["hardware"]
-        ],
+def section(data: Mapping[str, Any]) -> Section:
+    """How labels repeat, and what the data sets hold."""
+    found: Mapping[str, Mapping[str, Any]] = data["data"]
+    audited = {name: one["audit"] for name, one in found.items() if one["audit"]}
+    header = ["data", "pairs", "hours between", "median", "95 of 100 within",
+              "quiet both times: median", "95 of 100 within", "top-1", "tau"]  # fmt: skip
+    return Section(
+        "Does a label repeat?",
+        _answer(*next(iter(audited.items())))
+        if audited
+        else "Not known yet: no program was measured twice (`foretune collect --audit`).",
+        table(header, [_audit_row(name, audit) for name, audit in audited.items()]),
+        _details(found),
+        (lambda axes: _draw(axes, audited)) if audited else None,
+        "Share of programs whose second measurement is within a difference of the first",
     )
-    kinds = ", ".join(f"{kind} {count}" for kind, count in result["kinds"].items())
-    status = ", ".join(f"{name} {count:,}" for name, count in result["status"].items())
-    origin = ", ".join(f"{name} {count:,}" for name, count in result["origin"].items())
-    spread = result["spread"]
-    lines = [
-        f"{result['records']:,} records, {result['valid']:,} of them valid, in "
-        f"{result['groups']} groups of {result['workloads']} workloads, "
-        f"{result['bytes'] / 1e6:.1f} MB.",
-        hardware,
-        f"- Workloads by operator kind: {kinds}.",
-        f"- Status: {status}. Origin: {origin}.",
-        f"- Slowest over fastest program of a group: median {spread['median']:.1f}, from "
-        f"{spread['p10']:.1f} to {spread['p90']:.1f} in 80 % of the groups.",
-        "- Quiet: at least one reading had the canary at its floor before and after it, and nobody "
-        "took the cores meanwhile; the other records are marked.",
-    ]
-    return "\n\n".join([*lines[:2], "\n".join(lines[2:]), _audit(result["audit"])])
 
 
-def _audit(audit: dict[str, Any] | None) -> str:
-    if audit is None:
-        return "Not audited yet."
-    met = "met" if audit["median"] < GOAL else "missed"
-    second, half = (_shares(audit[name]) for name in ("second_measurement", "half_the_noise"))
-    rows = [
-        ["all", *(f"{audit[name]:.4f}" for name in ("median", "p95"))],
-        ["quiet both times", *(f"{audit[f'{name}_quiet']:.4f}" for name in ("median", "p95"))],
+def _details(found: Mapping[str, Mapping[str, Any]]) -> str:
+    held = [
+        [
+            name,
+            row["name"],
+            row["variant"],
+            *(f"{row[what]:,}" for what in ("workloads", "records", "valid")),
+            f"{row['quiet'] / max(row['valid'], 1):.0%}",
+        ]
+        for name, one in found.items()
+        for row in one["hardware"]
     ]
+    header = ["data", "processor", "variant", "workloads", "records", "valid", "quiet"]
     return "\n\n".join(
         [
-            f"### Measured twice\n\n{audit['pairs']} programs drawn at random, "
-            f"{audit['hours']:.1f} h apart (median); absolute log ratio of the seconds. Goal: "
-            f"median below {GOAL}: {met}.",
-            table(["records", "median", "95th percentile"], rows),
-            f"The worst ratio is {np.exp(audit['worst']):.2f}; the signed median is "
-            f"{audit['bias']:+.4f}; {audit['changed']} programs ran in one of the two only.",
-            "Whoever ranks all groups by a second measurement, its ratios to the first drawn from "
-            f"these, reaches {second}; with half the variance {half}. Who knew what programs "
-            "really take would differ from the labels by one measurement's noise, not by two, and "
-            "do better than the first; by how much these pairs do not tell.",
+            "Differences are absolute log ratios of the seconds, in per cent. Top-1 and tau: what "
+            "who ranks all groups by a second measurement reaches. Who knew what programs really "
+            "take would differ from the labels by the noise of one measurement, not of two, and do "
+            "better.",
+            "#### What the data holds",
+            table(header, held),
+            "Quiet: at least one reading had the canary at its floor before and after it, and "
+            "nobody took the cores meanwhile. The other records are marked.",
+            *(_held(name, one) for name, one in found.items()),
         ]
     )
 
 
-def _shares(metrics: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{title} {metrics[name]['mean']:.3f}"
-        for title, name in (("top-1", "top1"), ("top-5", "top5"), ("tau", "kendall_tau"))
+def _answer(name: str, audit: Mapping[str, Any]) -> str:
+    low, high = bootstrap_median(np.abs(audit["log_ratios"]), 0)
+    met = "met" if audit["median"] < GOAL else "missed"
+    return (
+        f"**Measured again {audit['hours']:.1f} hours later, a program of `{name}` differs by "
+        f"{_percent(audit['median'])} [{_percent(low)}, {_percent(high)}] in the median** (goal "
+        f"{_percent(GOAL)}: {met}), and one in twenty by more than {_percent(audit['p95'])}."
     )
+
+
+def _audit_row(name: str, audit: Mapping[str, Any]) -> list[str]:
+    quantiles = (audit[key] for key in ("median", "p95", "median_quiet", "p95_quiet"))
+    metrics = audit["second_measurement"]
+    return [
+        name, str(audit["pairs"]), f"{audit['hours']:.1f}", *map(_percent, quantiles),
+        *(f"{metrics[key]['mean']:.3f}" for key in ("top1", "kendall_tau")),
+    ]  # fmt: skip
+
+
+def _percent(log: float) -> str:
+    return f"{log:.1%}".replace("%", " %")
+
+
+def _held(name: str, one: Mapping[str, Any]) -> str:
+    counts = {
+        what: ", ".join(f"{each} {count:,}" for each, count in one[what].items())
+        for what in ("kinds", "status", "origin")
+    }
+    spread = one["spread"]
+    return (
+        f"`{name}`: {one['records']:,} records in {one['groups']} groups. Workloads by operator "
+        f"kind: {counts['kinds']}. Status: {counts['status']}. Origin: {counts['origin']}. Slowest "
+        f"over fastest program of a group: median {spread['median']:.1f}, from "
+        f"{spread['p10']:.1f} to {spread['p90']:.1f} in 80 % of the groups."
+    )
+
+
+def _draw(axes: Any, audited: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, audit in audited.items():
+        shares = np.linspace(0.0, 1.0, 101)
+        axes.plot(np.quantile(100 * np.abs(audit["log_ratios"]), shares), shares, label=name)
+    axes.axvline(100 * GOAL, color="grey", linestyle=":", label="goal of the median")
+    axes.set(xscale="log", xlim=(0.1, 300), xlabel="difference, %", ylabel="share of programs")
+    axes.legend(frameon=False)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,16 @@ import argparse
 import contextlib
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks._networks.figures import interval, ratio
-from benchmarks._networks.runs import kept
-from benchmarks.results import conditions, publish, say, table
+from benchmarks.cells import kept
+from benchmarks.pages import Section, publish
+from benchmarks.results import conditions, say, table
 from foretune.engines import ENGINES
 from foretune.engines._names import SPINNING_S
 from foretune.engines._process import Child, Workspace
@@ -31,7 +32,6 @@ from foretune.errors import BadInputError
 if TYPE_CHECKING:
     from foretune.workload import Model
 
-_TITLE = "Engines in company and alone"
 _NETWORKS = ("mobilenet_v2", "vit_b_32", "resnet50")
 _GOAL = 0.02
 
@@ -123,41 +123,39 @@ def ratios(repeats: Sequence[Repeat]) -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
-def body(results: dict[str, list[Repeat]]) -> str:
-    """The page: the question, the answer and the table."""
+def section(data: Mapping[str, Any]) -> Section:
+    """What company costs each engine on each network."""
+    results: Mapping[str, list[Repeat]] = data["networks"]
     far, rows = [], []
     for name, repeats in results.items():
         for engine, found in ratios(repeats).items():
-            median = found["company"]["median"]
-            if abs(median - 1) > _GOAL:
-                far.append(f"{engine} on {name} ({median:.3f})")
+            if abs(found["company"]["median"] - 1) > _GOAL:
+                far.append(f"{engine} on {name} ({interval(found['company'], 3)})")
             alone = _median([repeat[engine]["before"] for repeat in repeats])
             company = _median([repeat[engine]["company"] for repeat in repeats])
             cells = [f"{alone * 1e3:.2f}", f"{company * 1e3:.2f}"]
             rows.append([name, engine, *cells, *(interval(one, 3) for one in found.values())])
     goal = f"{100 * _GOAL:.0f} %"
-    answer = f"not within {goal}: {', '.join(far)}" if far else f"yes, all within {goal}"
+    others = f", but {', '.join(far)}" if far else ""
     count = len(next(iter(results.values())))
-    return "\n\n".join(
-        [
-            "Does an engine take in a comparison, where others are alive and stopped, what it "
-            "takes alone?",
-            f"In the median of {count} repeats {answer}.",
-            table(
-                ["network", "engine", "alone, ms", "in company, ms", "company over alone",
-                 "alone, after over before"],
-                rows,
-            ),
-            "Ratios are medians over repeats with the 95 % interval of a bootstrap. In every "
-            "repeat each engine is started with no other alive and timed, timed in turn with the "
-            "others, and timed again when they have ended. Company is compared with the mean of "
-            "before and after; the last column says how far the machine alone moves such figures.",
-        ]
+    return Section(
+        "Does a comparison slow the engines down?",
+        f"**No: {len(rows) - len(far)} of {len(rows)} engines take what they take alone** within "
+        f"{goal}, in the median of {count} repeats{others}.",
+        table(
+            ["network", "engine", "alone, ms", "in company, ms", "company over alone",
+             "alone, after over before"],
+            rows,
+        ),
+        "Ratios are medians over repeats with the 95 % interval of a bootstrap. In every repeat "
+        "each engine is started with no other alive and timed, timed in turn with the others, and "
+        "timed again when they have ended. Company is compared with the mean of before and after; "
+        "the last column says how far the machine alone moves such figures.",
     )  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.company", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks company", description=__doc__)
     parser.add_argument("--networks", default=",".join(_NETWORKS), metavar="NAME,...")
     parser.add_argument("--against", default=",".join(ENGINES), metavar="E,...")
     parser.add_argument("--repeats", type=int, default=10, metavar="N")
@@ -172,7 +170,7 @@ def main(arguments: list[str] | None = None) -> None:
         name: of_network(name, options, where.hardware.threads)
         for name in options.networks.split(",")
     }
-    publish("company", _TITLE, body(results), {"networks": results}, where.end(), options.write)
+    publish("company", section, {"networks": results}, where.end(), options.write)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from benchmarks._networks.figures import geometric_mean, mean_interval
 from benchmarks._networks.runs import tuned
 from benchmarks.results import conditions, publish, say, table
 
@@ -90,11 +89,8 @@ def figures(runs: Mapping[str, Mapping[str, Any]], seconds: float) -> dict[str, 
 
 def interval(values: Sequence[float]) -> str:
     """Geometric mean and 95 % interval by bootstrap."""
-    logs = np.log(values)
-    rng = np.random.default_rng(0)
-    means = logs[rng.integers(len(logs), size=(2000, len(logs)))].mean(axis=1)
-    low, high = np.exp(np.quantile(means, (0.025, 0.975)))
-    return f"{np.exp(logs.mean()):.3f} ({low:.3f} to {high:.3f})"
+    found = mean_interval(values)
+    return f"{geometric_mean(values):.3f} ({found['low']:.3f} to {found['high']:.3f})"
 
 
 def body_of(rows: Sequence[Mapping[str, Any]], seconds: float) -> str:

@@ -15,9 +15,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from benchmarks._networks import budget, kernels, page, passes
-from benchmarks._networks.runs import foretune, in_turns, kept, or_error, tuned
-from benchmarks.results import conditions, publish, read_json, readings_of
+from benchmarks._networks import budget, kernels, passes
+from benchmarks._networks.page import section, summary
+from benchmarks._networks.runs import foretune, in_turns, or_error, tuned
+from benchmarks.cells import kept
+from benchmarks.pages import publish
+from benchmarks.results import conditions, read_json, readings_of
 from foretune.engines import ENGINES
 
 NETWORKS = (
@@ -147,8 +150,8 @@ def main(arguments: list[str] | None = None) -> None:
         found = {**earlier, **results}
         results = {name: found[name] for name in (*NETWORKS, *found) if name in found}
     done = {name: result for name, result in results.items() if "error" not in result}
-    data = {"summary": page.summary(done), "networks": results}
-    publish("networks", page.TITLE, page.body(results), data, ended, options.write)
+    data = {"summary": summary(done), "networks": results}
+    publish("networks", section, data, ended, options.write)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ from benchmarks import results
 
 PAGES: Mapping[str, Mapping[str, str]] = {
     "coverage": {"coverage": "coverage"},
+    "cuda": {"cuda": "cuda"},
+    "labels": {"labels": "audit"},
+    "networks": {"networks": "networks", "quantised": "quantised", "company": "company"},
     "search": {
         "search22": "search22",
         "search22-left-out": "search22",

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._networks.figures import geometric_mean, interval
-from benchmarks._networks.runs import in_turns, kept, or_error, tuned
+from benchmarks._networks.runs import in_turns, or_error, tuned
+from benchmarks.cells import kept
 from benchmarks.networks import NETWORKS
 from benchmarks.results import conditions, publish, table
 

@@ -13,7 +13,7 @@ import contextlib
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,25 @@ import numpy as np
 
 from benchmarks._networks.figures import interval, ratio
 from benchmarks._networks.runs import tuned as tuned_network
-from benchmarks.results import conditions, publish, say, table
+from benchmarks.pages import Section, publish
+from benchmarks.results import conditions, say, table
 from foretune.engines import bootstrap_median
 from foretune.engines._process import Child, Workspace
 from foretune.hardware import Hardware, integer_product
 from foretune.workload import load_input
 
-_TITLE = "A quantised network beside its floats"
 _IMAGE = (1, 3, 224, 224)
 _IMAGES = 8
 _PAUSE_S = 0.05
 _FORMS = ("floats", "bytes")
 _RUNTIMES = ("foretune", "onnxruntime")
+_OURS, _THEIRS = "foretune bytes", "onnxruntime bytes"
+_RATIOS = (
+    ("foretune floats", _OURS),
+    ("onnxruntime floats", _THEIRS),
+    (_THEIRS, _OURS),
+    ("onnxruntime floats", "foretune floats"),
+)
 _INSTRUCTIONS = ("vpdpbusd", "vpmaddwd")
 # The exact product of the processors where ONNX Runtime's kernels do not saturate.
 _VNNI = "dot_16x4_vnni"
@@ -144,12 +151,7 @@ def run(options: argparse.Namespace, hardware: Hardware) -> dict[str, Any]:
     seconds = _timed(files, artifacts, options, hardware.threads)
     ratios = {
         f"{one} over {other}": ratio(seconds[one], seconds[other], options.seed)
-        for one, other in (
-            ("foretune floats", "foretune bytes"),
-            ("onnxruntime floats", "onnxruntime bytes"),
-            ("onnxruntime bytes", "foretune bytes"),
-            ("onnxruntime floats", "foretune floats"),
-        )
+        for one, other in _RATIOS
     }
     return {
         "seconds": seconds,
@@ -161,35 +163,39 @@ def run(options: argparse.Namespace, hardware: Hardware) -> dict[str, Any]:
     }
 
 
-def _body(result: dict[str, Any], options: argparse.Namespace) -> str:
+def section(data: Mapping[str, Any]) -> Section:
+    """Both forms by both runtimes, and ratios of readings of the same round."""
     rows = []
-    for name, seconds in result["seconds"].items():
-        low, high = bootstrap_median(seconds, options.seed)
+    for name, seconds in data["seconds"].items():
+        low, high = bootstrap_median(seconds, 0)
         numbers = (float(np.median(seconds)) * 1e3, low * 1e3, high * 1e3)
         rows.append([name, "{:.2f} ({:.2f} to {:.2f})".format(*numbers)])
-    ratios = [[name, interval(found)] for name, found in result["ratios"].items()]
-    trials = {f: sum(t["trial_count"] for t in result["tune"][f]["tasks"]) for f in _FORMS}
-    tasks = {f: len(result["tune"][f]["tasks"]) for f in _FORMS}
-    found = ", ".join(
-        f"{name} {count} times" for name, count in result["instructions"]["bytes"].items()
-    )
+    ratios = {name: interval(found) for name, found in data["ratios"].items()}
+    tuned = {form: data["tune"][form]["tasks"] for form in _FORMS}
+    trials = {form: sum(t["trial_count"] for t in tasks) for form, tasks in tuned.items()}
+    found = ", ".join(f"{name} {count} times" for name, count in
+                      data["instructions"]["bytes"].items())  # fmt: skip
     bits = "seven bits, because ONNX Runtime's products of eight saturate here"
-    notes = [
-        "ResNet-50, one image, random weights; bytes are the QDQ form by "
-        "`onnxruntime.quantization.quantize_static`, weights per channel with "
-        f"{bits if result['seven_bits'] else 'eight bits'}.",
-        f"foretune tuned each for {options.seconds:g} s: {trials['floats']} trials of "
-        f"{tasks['floats']} tasks in floats, {trials['bytes']} of {tasks['bytes']} in bytes.",
-        f"The instruction of this processor is `{result['product']}`; the code of the quantised "
-        f"artifact has {found or 'not been looked into, objdump is missing'}.",
-        "Ratios are medians of those within rounds; 95 % intervals from a bootstrap over rounds.",
-    ]
-    return "\n\n".join(
-        [
-            table(["runtime and form", "ms per call"], rows),
-            table(["latency", "ratio"], ratios),
-            "\n".join(f"- {note}" for note in notes),
-        ]
+    return Section(
+        "Is a quantised network faster than its floats?",
+        f"**ResNet-50 in bytes is {ratios[f'foretune floats over {_OURS}']} times as fast as in "
+        f"floats**, and {ratios[f'{_THEIRS} over {_OURS}']} times as fast as ONNX Runtime runs the "
+        "same file.",
+        table(["runtime and form", "ms per call"], rows),
+        "\n\n".join(
+            [
+                table(["latency", "ratio"], [list(each) for each in ratios.items()]),
+                "One image, random weights; bytes are the QDQ form by "
+                "`onnxruntime.quantization.quantize_static`, weights per channel with "
+                f"{bits if data['seven_bits'] else 'eight bits'}. "
+                f"{data['tune']['bytes']['budget']['seconds']:.0f} s of tuning for each: "
+                f"{trials['floats']} trials of {len(tuned['floats'])} tasks in floats, "
+                f"{trials['bytes']} of {len(tuned['bytes'])} in bytes. The instruction of this "
+                f"processor is `{data['product']}`; the code of the quantised artifact has "
+                f"{found or 'not been looked into, objdump is missing'}. Ratios are medians of "
+                "those within rounds; 95 % intervals from a bootstrap over rounds.",
+            ]
+        ),
     )
 
 
@@ -203,7 +209,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     where = conditions("quantised", [options.seed])
     result = run(options, where.hardware)
-    publish("quantised", _TITLE, _body(result, options), result, where.end(), options.write)
+    publish("quantised", section, result, where.end(), options.write)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,14 @@ def geometric_mean(values: Iterable[float]) -> float:
     return math.exp(float(np.mean([math.log(value) for value in values])))
 
 
+def mean_interval(values: Sequence[float]) -> dict[str, float]:
+    """``low`` and ``high`` of their geometric mean: 95 % of a bootstrap over the values."""
+    logs = np.log(values)
+    drawn = np.random.default_rng(0).integers(len(logs), size=(2000, len(logs)))
+    low, high = np.exp(np.quantile(logs[drawn].mean(axis=1), (0.025, 0.975)))
+    return {"low": float(low), "high": float(high)}
+
+
 def sum_of_kernels(kernels: Iterable[Figures]) -> float | None:
     """Seconds of all kernels timed alone, each times its calls; None if one is unknown."""
     total = 0.0

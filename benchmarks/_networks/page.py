@@ -12,13 +12,12 @@ from benchmarks._networks.figures import (
     geometric_mean,
     interval,
     limit,
+    mean_interval,
     sum_of_kernels,
 )
+from benchmarks.pages import Section
 from benchmarks.results import table
 
-TITLE = "Whole networks beside other engines"
-LEAST_SHARE = 0.02
-"""Kernels that take less of a network are not listed."""
 _GOAL, _LEAST = 1.05, 0.97
 _SHORTER = 0.03
 _SUM_WITHIN = 0.10
@@ -37,26 +36,21 @@ Result = Mapping[str, Any]
 ``error``."""
 
 
-def body(results: Mapping[str, Result]) -> str:
-    """Markdown of all networks, those that failed included."""
+def section(data: Mapping[str, Any]) -> Section:
+    """All networks, those that failed included."""
+    results: Mapping[str, Result] = data["networks"]
     done = {name: result for name, result in results.items() if "error" not in result}
-    question = (
-        "How fast is a network that foretune compiled beside eager PyTorch, Inductor, ONNX Runtime "
-        "and OpenVINO, one sample at a time, in float32?"
-    )
+    question = "Is a compiled network faster than with other engines?"
     if not done:
-        return "\n\n".join([question, "No network could be compared.", *_failed(results)])
-    parts = [
-        question,
-        _answer(done),
-        _first_table(done),
-        "Milliseconds of one call, the median of rounds in turn. Ratio: how many times as fast as "
-        "the better of ONNX Runtime and OpenVINO foretune is, the median of the ratios within "
-        "rounds with its 95 % interval. All engines of a network were timed in one run, each in a "
-        "process of its own, and whoever was not timed was stopped.",
-        *_failed(results),
+        return Section(question, "No network could be compared.", "", _failed(results))
+    details = [
+        "One sample at a time, in float32. Milliseconds of one call, the median of rounds in turn. "
+        "Ratio: how many times as fast as the better of ONNX Runtime and OpenVINO foretune is, the "
+        "median of the ratios within rounds with its 95 % interval. All engines of a network were "
+        "timed in one run, each in a process of its own, and whoever was not timed was stopped.",
+        _failed(results),
         *_shorter_table(done),
-        "## All engines",
+        "#### All engines",
         _engines_table(done),
         "Error: the largest difference of foretune's outputs from eager PyTorch's, absolute and "
         "over the magnitude there, and the tolerance for the latter. Tuning brings: the "
@@ -64,24 +58,48 @@ def body(results: Mapping[str, Result]) -> str:
         "at the end of tuning. Contenders bring: the time of the "
         "network with the best of each kernel over that with others that were faster in the "
         "network, where such ship.",
-        "## Kernels",
-        _sums_table(done),
+        "#### Kernels",
+        _kernels_table(done),
         "Each kernel was timed alone, with weights and activations as far away as in the network, "
-        "and counts as often as it is called.",
-        _kernel_tables(done),
+        "and counts as often as it is called. At the limit: the time that all kernels would take "
+        "at the machine's multiply-add peak or its memory bandwidth, whichever takes longer, over "
+        "the time that they take. Both were measured when that network was tuned. Every byte "
+        "counts as if it came from memory.",
         *_pass_tables(done),
         *_days(done),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return Section(
+        question,
+        _answer(done),
+        _first_table(done),
+        "\n\n".join(part for part in details if part),
+        lambda axes: _bars(axes, done),
+        "How many times as fast as the better of ONNX Runtime and OpenVINO",
+    )
+
+
+def _bars(axes: Any, results: Mapping[str, Result]) -> None:
+    """Ratios to the better rival with their intervals, the largest first."""
+    found = {name: gains(result["compare"]) for name, result in results.items()}
+    best = sorted(
+        ((one["best"], name) for name, one in found.items() if "best" in one),
+        key=lambda each: each[0]["median"],
+    )
+    for at, (one, _) in enumerate(best):
+        axes.barh(at, one["median"], color="tab:blue")
+        axes.plot((one["low"], one["high"]), (at, at), color="black")
+    axes.set_yticks(range(len(best)), [name for _, name in best])
+    axes.axvline(1.0, color="grey", linestyle=":")
+    axes.set_xlabel("times as fast as the better of ONNX Runtime and OpenVINO")
 
 
 def summary(results: Mapping[str, Result]) -> dict[str, Any]:
     """What is said of all networks together.
 
     Returns:
-        ``geometric_mean`` and ``least`` of the ratios to the better rival, ``least_network``,
-        ``below``: networks under the least that is asked, and ``behind``: by engine, the networks
-        on which foretune is slower.
+        ``geometric_mean`` of the ratios to the better rival, with its interval over networks from
+        ``low`` to ``high``, ``least`` of them, ``least_network``, ``below``: networks under the
+        least that is asked, and ``behind``: by engine, the networks on which foretune is slower.
     """
     by_name = {name: gains(result["compare"]) for name, result in results.items()}
     best = {name: found["best"]["median"] for name, found in by_name.items() if "best" in found}
@@ -89,6 +107,7 @@ def summary(results: Mapping[str, Result]) -> dict[str, Any]:
     least = min(best, key=lambda name: best[name]) if best else None
     return {
         "geometric_mean": geometric_mean(best.values()) if best else None,
+        **(mean_interval(list(best.values())) if best else {}),
         "least": None if least is None else best[least],
         "least_network": least,
         "below": [name for name, value in best.items() if value < _LEAST],
@@ -107,17 +126,18 @@ def _answer(results: Mapping[str, Result]) -> str:
     told = summary(results)
     if told["geometric_mean"] is None:
         return "Neither ONNX Runtime nor OpenVINO ran."
-    others = [
-        f"{_NAMES[engine]} is ahead on {_listed(behind) if behind else 'none'}"
-        for engine, behind in told["behind"].items()
-        if engine not in RIVALS
-    ]
-    below = _listed(told["below"]) if told["below"] else "none"
+    ahead = {e: behind for e, behind in told["behind"].items() if e not in RIVALS}
+    others = [f"{_NAMES[e]} is ahead on {_listed(names)}" for e, names in ahead.items() if names]
+    nowhere = [_NAMES[engine] for engine, names in ahead.items() if not names]
+    if nowhere:
+        others.append(f"nowhere ahead: {_listed(nowhere)}")
+    below = f"below {_LEAST}: {_listed(told['below'])}" if told["below"] else ""
     return (
-        f"**{told['geometric_mean']:.2f} times as fast as the better of ONNX Runtime and "
-        f"OpenVINO** in geometric mean over {len(results)} networks (goal {_GOAL}), "
-        f"{told['least']:.2f} times on the worst, {told['least_network']}; "
-        f"below {_LEAST}: {below}. " + "; ".join(others) + ("." if others else "")
+        f"**{told['geometric_mean']:.2f} [{told['low']:.2f}, {told['high']:.2f}] times as fast as "
+        f"the better of ONNX Runtime and OpenVINO** in geometric mean over {len(results)} networks "
+        f"(goal {_GOAL}), {told['least']:.2f} times on the worst, {told['least_network']}. "
+        + ". ".join(f"{part[0].upper()}{part[1:]}" for part in (below, *others) if part)
+        + "."
     )
 
 
@@ -186,7 +206,7 @@ def _shorter_table(results: Mapping[str, Result]) -> list[str]:
     ]
     header = ["network", "seconds", "trials", "whole time, ms", "part, ms", "ratio"]
     return [
-        f"## In {share:.0%} of the time",
+        f"#### In {share:.0%} of the time",
         f"Networks take {mean - 1:+.1%} longer in geometric mean (goal: at most {_SHORTER:.0%}).",
         table(header, rows),
         "Both were timed in turn. A ratio above 1 is what the shorter time costs.",
@@ -199,7 +219,7 @@ def _days(results: Mapping[str, Result]) -> list[str]:
     if len({one["began"] for one in when.values()}) < 2:
         return []
     rows = [[name, one["hardware"]["name"], one["began"]] for name, one in when.items()]
-    return ["## Machines and days", table(["network", "machine", "from"], rows)]
+    return ["#### Machines and days", table(["network", "machine", "from"], rows)]
 
 
 def _gain(network: Mapping[str, Any]) -> str:
@@ -230,7 +250,7 @@ def _error(found: Mapping[str, Any]) -> str:
     return f"{told}, outside" if found["within_tolerance"] is False else told
 
 
-def _failed(results: Mapping[str, Result]) -> list[str]:
+def _failed(results: Mapping[str, Result]) -> str:
     lines = [
         f"- {name}: {result['error']}" for name, result in results.items() if "error" in result
     ]
@@ -238,78 +258,35 @@ def _failed(results: Mapping[str, Result]) -> list[str]:
         for engine, found in result.get("compare", {}).get("latency_s", {}).items():
             if found["error"]:
                 lines.append(f"- {name}, {_NAMES.get(engine, engine)}: {found['error']}")
-    return ["What failed:", "\n".join(lines)] if lines else []
+    return "What failed:\n\n" + "\n".join(lines) if lines else ""
 
 
-def _sums_table(results: Mapping[str, Result]) -> str:
+def _kernels_table(results: Mapping[str, Result]) -> str:
     """Beside the network's fastest round: of each kernel its fastest reading is kept."""
     rows = []
     for name, result in results.items():
         total = sum_of_kernels(result["kernels"])
         network = min(result["compare"]["latency_s"]["foretune"]["readings"])
-        rows.append(
-            [
-                name,
-                _milliseconds(network),
-                _NONE if total is None else _milliseconds(total),
-                _NONE if total is None else _of_network(total / network),
-                str(sum(kernel["count"] for kernel in result["kernels"])),
-            ]
-        )
-    return table(
-        ["network", "fastest, ms", "sum of kernels, ms", "sum over network", "kernels"], rows
-    )
+        known = [_NONE] * 3
+        if total is not None:
+            share = f"{100 * at_the_limit(result) / total:.0f} %"
+            known = [_milliseconds(total), _of_network(total / network), share]
+        count = sum(kernel["count"] for kernel in result["kernels"])
+        rows.append([name, _milliseconds(network), *known, str(count)])
+    header = ["network", "fastest, ms", "sum of kernels, ms", "sum over network", "at the limit",
+              "kernels"]  # fmt: skip
+    return table(header, rows)
+
+
+def at_the_limit(result: Result) -> float:
+    """Seconds that all kernels of a network would take at what bounds each."""
+    hardware = result["tune"]["hardware"]
+    peaks = hardware["peak_gflops"], hardware["bandwidth_gbs"]
+    return sum(kernel["count"] * limit(kernel, *peaks)[1] for kernel in result["kernels"])
 
 
 def _of_network(share: float) -> str:
     return f"{share:.2f}" + ("" if abs(share - 1) <= _SUM_WITHIN else " (off)")
-
-
-def _kernel_tables(results: Mapping[str, Result]) -> str:
-    parts = [
-        f"Kernels that take more than {100 * LEAST_SHARE:.0f} % of their network. The limit of one "
-        "is the machine's multiply-add peak or its memory bandwidth, measured when that network "
-        "was tuned, whichever takes longer; of peak: the time at that limit over the time it "
-        "takes. Every byte of inputs, weights and outputs counts as if it came from memory, so "
-        "that more than 100 % of the memory's limit means that it came from a cache. Winograd's "
-        "kernels are counted with the multiplications that they do."
-    ]
-    for name, result in results.items():
-        rows = kernel_rows(result)
-        if rows:
-            hardware = result["tune"]["hardware"]
-            peaks = f"{hardware['peak_gflops']:.0f} GFLOP/s, {hardware['bandwidth_gbs']:.1f} GB/s"
-            header = ["kernel", "shapes", "calls", "µs each", "of network", "limit", "of peak"]
-            parts += [f"### {name}", f"Peaks: {peaks}.", table(header, rows)]
-    return "\n\n".join(parts)
-
-
-def kernel_rows(result: Result) -> list[list[str]]:
-    """Rows of one network's table of kernels, for those above ``LEAST_SHARE``."""
-    network = result["compare"]["latency_s"]["foretune"]["median"]
-    hardware = result["tune"]["hardware"]
-    rows = []
-    for kernel in result["kernels"]:
-        name = kernel["name"] if kernel["tuned"] else f"{kernel['name']} (not tuned)"
-        if kernel["seconds"] is None:
-            rows.append([name, kernel["shapes"], str(kernel["count"]), *[_NONE] * 4])
-            continue
-        share = kernel["seconds"] * kernel["count"] / network
-        if share <= LEAST_SHARE:
-            continue
-        bound, seconds = limit(kernel, hardware["peak_gflops"], hardware["bandwidth_gbs"])
-        rows.append(
-            [
-                name,
-                kernel["shapes"],
-                str(kernel["count"]),
-                f"{kernel['seconds'] * 1e6:.1f}",
-                f"{100 * share:.1f} %",
-                bound,
-                f"{100 * seconds / kernel['seconds']:.0f} %",
-            ]
-        )
-    return rows
 
 
 def _pass_tables(results: Mapping[str, Result]) -> list[str]:
@@ -320,7 +297,7 @@ def _pass_tables(results: Mapping[str, Result]) -> list[str]:
     if not rows:
         return []
     return [
-        "## What each pass brings",
+        "#### What each pass brings",
         table(["network", "pass off", "times as long", "all on, ms", "off, ms", ""], rows),
         "Each network was tuned again with one pass off, and with all on, for the same short time; "
         "the two were timed in turn. Only passes that changed the network were tried. A ratio "

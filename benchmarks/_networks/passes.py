@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks._networks.runs import in_turns, kept, or_error, tuned
+from benchmarks._networks.runs import in_turns, or_error, tuned
+from benchmarks.cells import kept
 
 _ALL_ON = "all passes on"
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from benchmarks._networks.figures import ratio
 from benchmarks.results import read_json, say
-from foretune.bench import write_json
 
 # The whole time is used, however long a task has not gained.
 _NEVER_STOPS = 10**9
@@ -98,14 +97,6 @@ def in_turns(name: str, artifacts: Mapping[str, Path], seed: int) -> dict[str, A
         "readings": {side: list(one.readings) for side, one in found.items()},
         "within_tolerance": found[second].within_tolerance,
     }
-
-
-def kept(file: Path, make: Callable[[], Any]) -> Any:
-    """What ``make`` returns as it was written to ``file``, made only if it is not there."""
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, make())
-    return read_json(file)
 
 
 def or_error(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

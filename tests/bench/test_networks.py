@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import company, networks, results
+from benchmarks import cells, company, cuda, networks, quantised, results
 from benchmarks._networks import budget, figures, kernels, page, passes, runs
 from foretune.workload import catalog
 
@@ -42,6 +42,11 @@ def _result(**engines: dict[str, Any]) -> dict[str, Any]:
          "bytes": 4, "tuned": True},
     ]  # fmt: skip
     return {"tune": tune, "compare": {"latency_s": engines}, "kernels": found, "seconds": 300.0}
+
+
+def _page(found: dict[str, Any]) -> str:
+    section = page.section({"networks": found})
+    return "\n\n".join([section.question, section.answer, section.table, section.details])
 
 
 @given(st.lists(st.tuples(positive, positive), min_size=1, max_size=20))
@@ -98,34 +103,33 @@ def test_the_summary_names_the_worst_and_where_others_are_ahead():
     assert (told["least_network"], told["least"]) == ("slow", pytest.approx(0.5))
     assert told["below"] == ["slow"]
     assert told["behind"] == {"eager": ["slow"], "openvino": ["slow"]}
-    text = page.body(results)
-    assert "eager PyTorch is ahead on slow" in text
+    text = _page(results)
+    assert "Eager PyTorch is ahead on slow" in text
     assert text.index("| fast ") < text.index("## All engines")
 
 
-def test_kernels_above_the_least_share_have_an_address():
-    result = _result(foretune=_engine(0.010))
-    product, copy = page.kernel_rows(result)
-    # 2e8 operations at 100 GFLOP/s are 2 ms of the 4 that it takes; two calls of a network of 10.
-    assert product == ["product", "8 → 8", "2", "4000.0", "80.0 %", "multiply-add", "50 %"]
-    assert copy[0] == "copy (not tuned)" and copy[4:] == ["10.0 %", "memory", "50 %"]
+def test_kernels_are_compared_with_what_bounds_each():
+    result = _result(foretune=_engine(0.010), openvino=_engine(0.01))
+    # 2e8 operations at 100 GFLOP/s are 2 ms, twice; 5e6 bytes at 10 GB/s are 0.5 ms.
+    assert page.at_the_limit(result) == pytest.approx(4.5e-3, rel=1e-3)
+    assert "| 9.01               | 0.90             | 50 %         | 4" in _page({"net": result})
 
 
 def test_a_sum_that_is_off_is_marked():
-    text = page.body({"net": _result(foretune=_engine(0.00901), openvino=_engine(0.01))})
+    text = _page({"net": _result(foretune=_engine(0.00901), openvino=_engine(0.01))})
     assert "1.00 " in text and "(off)" not in text
-    text = page.body({"net": _result(foretune=_engine(0.02), openvino=_engine(0.01))})
+    text = _page({"net": _result(foretune=_engine(0.02), openvino=_engine(0.01))})
     assert "0.45 (off)" in text
     assert "1.50 " in text, "what tuning brings: 3 ms before, 2 ms after"
 
 
 def test_what_failed_is_told_beside_the_others():
     good = _result(foretune=_engine(0.01), openvino=_engine(0.02), inductor=_engine(error="no C++"))
-    text = page.body({"good": good, "bad": {"error": "RuntimeError: ended with 2"}})
+    text = _page({"good": good, "bad": {"error": "RuntimeError: ended with 2"}})
     assert "- bad: RuntimeError: ended with 2" in text
     assert "- good, Inductor: no C++" in text
-    assert "2.00 times as fast" in text
-    assert "No network could be compared" in page.body({"bad": {"error": "E"}})
+    assert "2.00 [2.00, 2.00] times as fast" in text
+    assert "No network could be compared" in _page({"bad": {"error": "E"}})
 
 
 def test_passes_are_told_with_their_interval_or_why_not():
@@ -137,18 +141,18 @@ def test_passes_are_told_with_their_interval_or_why_not():
         },
         "fusion": {"error": "RuntimeError: refused"},
     }  # fmt: skip
-    text = page.body({"net": result})
+    text = _page({"net": result})
     assert "1.50 (1.40 to 1.60)" in text and "RuntimeError: refused" in text
 
 
 def test_a_shorter_time_is_told_with_what_it_costs():
     result = _result(foretune=_engine(0.01), openvino=_engine(0.02))
-    assert "of the time" not in page.body({"net": result})
+    assert "of the time" not in _page({"net": result})
     result["shorter"] = {
         "ratio": {"median": 1.02, "low": 1.01, "high": 1.04}, "median": {"a": 0.01, "b": 0.0102},
         "seconds": 75.0, "trials": 200,
     }  # fmt: skip
-    text = page.body({"net": result})
+    text = _page({"net": result})
     assert "In 25% of the time" in text and "+2.0% longer" in text
     assert "75 of 300" in text and "1.020 (1.010 to 1.040)" in text
 
@@ -163,9 +167,9 @@ def test_networks_of_other_days_are_kept_and_named(tmp_path: Path, monkeypatch: 
     earlier = networks._earlier(["net"])
     assert list(earlier) == ["kept"]
     now = {**before, "began": "now", "hardware": {"name": "new"}}
-    text = page.body({**earlier, "net": {**result, "when": now}})
+    text = _page({**earlier, "net": {**result, "when": now}})
     assert "| kept    | old" in text and "| net     | new" in text
-    assert "Machines and days" not in page.body({"net": {**result, "when": now}})
+    assert "Machines and days" not in _page({"net": {**result, "when": now}})
 
 
 def test_passes_that_changed_nothing_or_were_off_are_not_tried():
@@ -207,10 +211,10 @@ def test_what_is_there_is_kept_and_what_fails_is_not(tmp_path: Path):
         return {"value": 3}
 
     file = tmp_path / "deep" / "one.json"
-    first = runs.or_error("net", lambda: runs.kept(file, make))
+    first = runs.or_error("net", lambda: cells.kept(file, make))
     assert first == {"error": "ValueError: not yet"} and not file.exists()
-    assert runs.or_error("net", lambda: runs.kept(file, make)) == {"value": 3}
-    assert runs.kept(file, make) == {"value": 3} and len(calls) == 2
+    assert runs.or_error("net", lambda: cells.kept(file, make)) == {"value": 3}
+    assert cells.kept(file, make) == {"value": 3} and len(calls) == 2
 
 
 @pytest.mark.parametrize(
@@ -241,9 +245,10 @@ def test_company_is_compared_with_the_solitude_around_it():
     found = company.ratios(drifting)["eager"]
     assert found["company"]["median"] == found["company"]["high"] == 1.0
     assert found["control"]["high"] == 2.0
-    assert "yes, all within 2 %" in company.body({"net": drifting})
+    assert "No: 1 of 1 engines" in company.section({"networks": {"net": drifting}}).answer
     dear = [_repeat(1.0, 1.2, 1.0)] * 3
-    assert "not within 2 %: eager on net (1.200)" in company.body({"net": dear})
+    answer = company.section({"networks": {"net": dear}}).answer
+    assert "0 of 1 engines" in answer and "but eager on net (1.200" in answer
 
 
 @pytest.mark.slow
@@ -266,3 +271,51 @@ def test_trials_that_improved_are_kept_and_all_are_counted() -> None:
     (task,) = runs.without_repeats({"tasks": [{"name": "t", "trials": trials}]})["tasks"]
     assert [trial["index"] for trial in task["trials"]] == [1, 3]
     assert task["trial_count"] == 4
+
+
+def test_a_mean_lies_in_its_interval() -> None:
+    found = figures.mean_interval([1.0, 1.1, 1.2, 1.9])
+    assert found["low"] < figures.geometric_mean([1.0, 1.1, 1.2, 1.9]) < found["high"]
+
+
+@pytest.mark.parametrize("engine", [(1.0, 2.0), ()])
+def test_bars_are_of_networks_that_a_rival_ran(engine: tuple[float, ...]) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    rival = _engine(*engine) if engine else _engine(error="refused")
+    section = page.section({"networks": {"net": _result(foretune=_engine(1, 1), openvino=rival)}})
+    axes = Figure().subplots()
+    assert section.plot is not None
+    section.plot(axes)
+    assert len(axes.patches) == bool(engine)
+
+
+def test_a_quantised_network_is_told_beside_its_floats() -> None:
+    names = ("foretune floats", "onnxruntime floats", "onnxruntime bytes")
+    readings = {name: [2.0, 2.0, 3.0] for name in names}
+    readings["foretune bytes"] = [1.0, 1.0, 1.5]
+    tune = {"budget": {"seconds": 340.0}, "tasks": [{"trial_count": 7}, {"trial_count": 8}]}
+    found = {
+        "seconds": readings, "product": "dot_16x4_vnni", "seven_bits": False,
+        "ratios": {f"{a} over {b}": figures.ratio(readings[a], readings[b])
+                   for a, b in quantised._RATIOS},
+        "instructions": {"bytes": {}}, "tune": {"floats": tune, "bytes": tune},
+    }  # fmt: skip
+    section = quantised.section(found)
+    assert "in bytes is 2.00 (2.00 to 2.00) times as fast as in floats" in section.answer
+    assert "15 trials of 2 tasks in floats" in section.details
+    assert "objdump is missing" in section.details
+
+
+def test_a_gpu_is_compared_with_the_fastest_of_pytorch() -> None:
+    def timed(**seconds: float) -> dict[str, Any]:
+        return {name: {"median_s": value} for name, value in seconds.items()}
+
+    network = {"timed": {**timed(default=2e-3, eager=8e-3), **timed(**{"eager, graph": 3e-3})}}
+    kernel = {"timed": timed(foretune=1e-5, pytorch=8e-6), "flops": 1e9, "trials": 9}
+    data = {"kernels": {"product": {**kernel, "fault": ""}},
+            "networks": {"net": {**network, "fault": "longer than 9 s"}}}  # fmt: skip
+    section = cuda.section(data)
+    assert "0 of 1 kernels" in section.answer and "product 0.80, net 1.50" in section.answer
+    assert "longer than 9 s" in section.table
