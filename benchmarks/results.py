@@ -86,12 +86,13 @@ class Conditions:
 
 
 def conditions(module: str, seeds: Sequence[int], hardware: Hardware | None = None) -> Conditions:
-    """The conditions of a benchmark that starts now, ``python -m benchmarks.<module>``.
+    """The conditions of a benchmark that starts now, ``python -m benchmarks <module>``.
 
     The machine's peaks are measured, as ``foretune tune`` does: cost models take them as input.
     """
-    given = map(without_password, sys.argv[1:])
-    command = shlex.join(["python", "-m", f"benchmarks.{module}", *given])
+    # Its name is an argument of the chooser, and none of the module itself.
+    given = sys.argv[2:] if sys.argv[1:2] == [module] else sys.argv[1:]
+    command = shlex.join(["python", "-m", "benchmarks", module, *map(without_password, given)])
     # What else runs is looked at before the peaks are measured, which is work, too.
     began = Conditions(hardware or probe(), command, seeds)
     return began if hardware else replace(began, hardware=probe(measure=True))

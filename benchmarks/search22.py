@@ -123,12 +123,15 @@ def main(arguments: list[str] | None = None) -> None:
     if options.seed is not None:
         return
     judged = sides(strategies, models)
-    result |= {"judged": [label(side) for side in judged], "question": options.question}
+    judged_names = [label(side) for side in judged]
+    result |= {"judged": judged_names, "question": options.question}
     if options.budgets:
         result["budgets"] = [int(budget) for budget in options.budgets.split(",")]
     ours = [side for side in judged if not side.is_peer]
     summary = summarise(result, ours[0]) | {"states": states_of(result["runs"])}
-    result["search22"] = summary | {"goals": goals_of(summary, ours)}
+    result["search22"] = summary | {
+        "goals": goals_of(summary, ours) if PEER in judged_names else []
+    }
     pages.publish(options.page, section, result, where.end(), options.write)
 
 

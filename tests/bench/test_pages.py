@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import cells, pages, results
 from benchmarks.pages import Section
+from foretune.hardware import Hardware
 
 WHERE: dict[str, Any] = {
     "command": "python -m benchmarks made_up --write", "seeds": [0], "began": "2026-11-29 08:00:00",
@@ -68,6 +69,15 @@ def test_nothing_is_written_unasked(folder: Path, capsys: pytest.CaptureFixture[
     pages.publish("first", _section, {"what": "one"}, WHERE, False)
     assert "# Is one fast?" in capsys.readouterr().out
     assert not any(folder.iterdir())
+
+
+@pytest.mark.parametrize("argv", [["made_up.py", "--write"], ["__main__.py", "made_up", "--write"]])
+def test_the_command_is_the_same_however_it_was_begun(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, hardware: Hardware
+) -> None:
+    monkeypatch.setattr(sys, "argv", argv)
+    found = results.conditions("made_up", [0], hardware)
+    assert found.command == "python -m benchmarks made_up --write"
 
 
 def test_a_cell_is_made_once_for_its_settings(tmp_path: Path) -> None:

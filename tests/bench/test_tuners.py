@@ -558,7 +558,7 @@ def test_a_page_is_written_from_runs_of_which_one_failed(
                      ("evolutionary", 1)]  # fmt: skip
     text = (tmp_path / "tuners.md").read_text()
     assert "the peer's last words" in text and "warm-up lowered" in text
-    assert "python -m benchmarks.tuners" in text and text in capsys.readouterr().out
+    assert "python -m benchmarks tuners" in text and text in capsys.readouterr().out
     data = results.readings_of("tuners")
     assert len(data["networks"][name]["runs"]) == 3
     assert data["failures"][0]["side"] == PEER.strategy
