@@ -200,7 +200,7 @@ class GradientStudy(Gradient):
         return list(found.values())
 
 
-def study_guide(model: CostModel, hardware: Hardware, config: StudyConfig) -> Guide | None:
+def study_guide(model: CostModel[Any], hardware: Hardware, config: StudyConfig) -> Guide | None:
     """``chosen_guide``, with the coordinates of a study."""
     guide = chosen_guide(model, hardware, config)
     if guide is not None:

@@ -99,7 +99,9 @@ class NamesProposer(LlmProposer):
     config: NamesConfig
     config_type: ClassVar[type[LlmConfig]] = NamesConfig
 
-    def _prompt(self, situation: Situation, corrections: Sequence[str]) -> list[dict[str, str]]:
+    def _prompt(
+        self, situation: Situation[Candidate], corrections: Sequence[str]
+    ) -> list[dict[str, str]]:
         return asked(
             situation,
             history=self.config.history,
@@ -120,7 +122,7 @@ class NamesProposer(LlmProposer):
         )
 
 
-def asked(situation: Situation, *, longest: int, **options: Any) -> list[dict[str, str]]:
+def asked(situation: Situation[Candidate], *, longest: int, **options: Any) -> list[dict[str, str]]:
     """The conversation that asks for names.
 
     Args:

@@ -20,7 +20,7 @@ Source: replaying brute-forced spaces is the simulation mode of Kernel Tuner (va
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +30,10 @@ from foretune.errors import BadInputError
 from foretune.evaluate.floors import best_of_draws
 from foretune.evaluate.metrics import FloatArray
 from foretune.evaluate.summary import Bootstrap
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.search import Strategy
-    from foretune.space import Space
     from foretune_research.tables import TableSpace
 
 SCHEMA = "foretune.replay/1"
@@ -87,7 +87,7 @@ def expected_trials(good: int, n: int, trials: int | None = None) -> float:
     return float(1.0 + not_yet)
 
 
-def replay(strategy: Strategy, space: TableSpace, trials: int, batch: int) -> FloatArray:
+def replay(strategy: Strategy[C], space: TableSpace[C], trials: int, batch: int) -> FloatArray:
     """Runs a strategy on a table, as the tuner does.
 
     Args:
@@ -104,17 +104,17 @@ def replay(strategy: Strategy, space: TableSpace, trials: int, batch: int) -> Fl
     shares = np.zeros(trials)
     told = 0
     while told < trials:
-        asked: list[Any] = strategy.ask(min(batch, trials - told))
+        asked = strategy.ask(min(batch, trials - told))
         if not asked:
             break
-        records = []
+        measured = []
         for candidate, measurement in measurer.measure(asked):
-            records.append(space.record(candidate))
+            measured.append(space.trial(candidate))
             if measurement.best_s is not None:
                 shares[told] = space.optimum_s / measurement.best_s
             told += 1
-        strategy.model.update(records)
-        strategy.tell(records)
+        strategy.model.update(measured)
+        strategy.tell(measured)
     return np.asarray(np.maximum.accumulate(shares), dtype=np.float64)
 
 
@@ -136,7 +136,7 @@ def trials_until(curves: FloatArray, within: float) -> tuple[FloatArray, npt.NDA
 
 def run_replay(
     strategies: Sequence[tuple[str, str]],
-    spaces: Sequence[TableSpace],
+    spaces: Sequence[TableSpace[Any]],
     trials: int,
     seeds: int,
     *,
@@ -195,7 +195,9 @@ def run_replay(
 
 
 def _check(
-    strategies: Sequence[tuple[str, str]], spaces: Sequence[TableSpace], numbers: Mapping[str, int]
+    strategies: Sequence[tuple[str, str]],
+    spaces: Sequence[TableSpace[Any]],
+    numbers: Mapping[str, int],
 ) -> None:
     for name, value in numbers.items():
         if value < 1:
@@ -210,15 +212,15 @@ def _check(
 
 
 def _run(
-    names: tuple[str, str], space: TableSpace, seed: list[int], trials: int, batch: int
+    names: tuple[str, str], space: TableSpace[Any], seed: list[int], trials: int, batch: int
 ) -> FloatArray:
     rng = np.random.default_rng(seed)
     model = space.model(names[1], seed[0])
-    strategy = search.create(names[0], cast("Space", space), model, rng)
+    strategy = search.create(names[0], space, model, rng)
     return replay(strategy, space, trials, batch)
 
 
-def _space_row(space: TableSpace, trials: int) -> dict[str, Any]:
+def _space_row(space: TableSpace[Any], trials: int) -> dict[str, Any]:
     good = {within: space.good(within) for within in WITHIN}
     return {
         "name": space.group.name,
@@ -258,7 +260,7 @@ def _run_row(runs: FloatArray, bootstrap: Bootstrap) -> dict[str, Any]:
 
 def _summary(
     curves: Mapping[tuple[str, str], Sequence[FloatArray]],
-    spaces: Sequence[TableSpace],
+    spaces: Sequence[TableSpace[Any]],
     trials: int,
     bootstrap: Bootstrap,
 ) -> dict[str, Any]:

@@ -11,14 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 from foretune._options import Bounds, Count
 from foretune.search._tree import Node, Tree
 from foretune.search.mcts import Mcts, MctsConfig
-
-if TYPE_CHECKING:
-    from foretune.space import Candidate
+from foretune.space.protocol import C
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class RolloutConfig(MctsConfig):
 
 
 @dataclass(eq=False)
-class RolledNode(Node):
+class RolledNode(Node[C]):
     """A node that was rolled out from.
 
     Attributes:
@@ -43,22 +41,22 @@ class RolledNode(Node):
         end_scores: What the cost model says of these.
     """
 
-    ends: list[Candidate] = field(default_factory=list)
+    ends: list[C] = field(default_factory=list)
     end_scores: list[float] = field(default_factory=list)
 
 
-class RolledTree(Tree):
+class RolledTree(Tree[C]):
     """A tree in which the ends of rollouts count beside a node's own level."""
 
     node_type = RolledNode
 
-    def levels(self, node: Node, slope: float, offset: float) -> list[float]:
+    def levels(self, node: Node[C], slope: float, offset: float) -> list[float]:
         """That of the node, and those of the ends."""
-        ends = [offset + slope * score for score in cast("RolledNode", node).end_scores]
-        return [*super().levels(node, slope, offset), *ends]
+        scores = node.end_scores if isinstance(node, RolledNode) else []
+        return [*super().levels(node, slope, offset), *(offset + slope * s for s in scores)]
 
 
-class MctsRollouts(Mcts):
+class MctsRollouts(Mcts[C]):
     """Tree search that values new programs by random edits of them, too.
 
     Args:
@@ -68,20 +66,20 @@ class MctsRollouts(Mcts):
 
     config: RolloutConfig
     config_type: ClassVar[type[MctsConfig]] = RolloutConfig
-    tree_type: ClassVar[type[Tree]] = RolledTree
+    tree_type: ClassVar[type[Tree[Any]]] = RolledTree
 
-    def _valued(self, nodes: Sequence[Node]) -> None:
+    def _valued(self, nodes: Sequence[Node[C]]) -> None:
         """Rolls out from nodes where that was not done yet, and asks the model how that ended."""
-        rolled = cast("Sequence[RolledNode]", nodes)
+        rolled = [node for node in nodes if isinstance(node, RolledNode)]
         for node in rolled:
-            if self.config.rollout and not node.ends and node.candidate is not None:
+            if self.config.rollout and not node.ends:
                 node.ends = [self._rolled(node.candidate) for _ in range(self.config.rollouts)]
         scores = iter(self._scores([end for node in rolled for end in node.ends]))
         for node in rolled:
             found = [next(scores) for _ in node.ends]
             node.end_scores = [score for score in found if not math.isnan(score)]
 
-    def _rolled(self, candidate: Candidate) -> Candidate:
+    def _rolled(self, candidate: C) -> C:
         for _ in range(self.config.rollout):
             candidate = self.space.mutate(candidate, self.rng)
         return candidate

@@ -8,7 +8,7 @@
 ``MeasuredSpace``         a small space of ours; its candidates are real ones
 ========================  ========================================================================
 
-Either quacks like ``foretune.space.Space``, so that any strategy can search it.
+Either keeps ``foretune.space.SearchSpace``, so that any strategy can search it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,9 @@ from foretune.dataset import Group
 from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.records import Record, ReplayMeasurer
+from foretune.records import ReplayMeasurer, Trial
 from foretune.space import ROOT, Candidate, Choice, ComputeLocation, PerfectTile, Sketch, Space
+from foretune.space.protocol import C
 from foretune.workload import Workload
 
 _MAX_LISTED = 200_000
@@ -81,8 +82,8 @@ def _with_locations(
         yield from _with_locations(sketch, decisions, (*context, location))
 
 
-class TableSpace(abc.ABC):
-    """Quacks like ``foretune.space.Space``; the seconds of every legal candidate are known.
+class TableSpace(abc.ABC, Generic[C]):
+    """A ``foretune.space.SearchSpace`` in which the seconds of every legal candidate are known.
 
     Candidates are drawn uniformly from the table, so that ``random`` does what the closed forms
     say. ``table_space`` makes one from a group.
@@ -104,7 +105,7 @@ class TableSpace(abc.ABC):
     sketches: tuple[Any, ...]
 
     def __init__(
-        self, group: Group, workload: Workload, hardware: Hardware, candidates: Sequence[Any]
+        self, group: Group, workload: Workload, hardware: Hardware, candidates: Sequence[C]
     ) -> None:
         if group.best_s is None:
             raise BadInputError(
@@ -116,14 +117,14 @@ class TableSpace(abc.ABC):
         self.optimum_s = group.best_s
         self.shares = group.labels
         self._candidates = tuple(candidates)
-        self._records = {
-            candidate.key: _record(candidate, seconds)
+        self._trials = {
+            candidate.key: _trial(candidate, seconds)
             for candidate, seconds in zip(candidates, group.seconds.tolist(), strict=True)
         }
-        if len(self._records) < len(self._candidates):
+        if len(self._trials) < len(self._candidates):
             raise BadInputError(
                 f"a table holds each candidate once, but group {group.key} has "
-                f"{len(self._candidates)} programs of which {len(self._records)} differ: "
+                f"{len(self._candidates)} programs of which {len(self._trials)} differ: "
                 "keep one measurement of each"
             )
 
@@ -142,49 +143,55 @@ class TableSpace(abc.ABC):
         """Nobody says what is good in a table."""
         return ()
 
-    def records(self) -> list[Record]:
-        """The whole table, each record with its candidate."""
-        return list(self._records.values())
+    def trials(self) -> list[Trial[C]]:
+        """The whole table."""
+        return list(self._trials.values())
 
     def measurer(self) -> ReplayMeasurer:
         """Hands out the table's seconds."""
-        return ReplayMeasurer(self.records())
+        return ReplayMeasurer(self.trials())
 
-    def record(self, candidate: Any) -> Record:
-        """The record of a legal candidate."""
-        return self._records[candidate.key]
+    def trial(self, candidate: C) -> Trial[C]:
+        """That of a legal candidate."""
+        return self._trials[candidate.key]
 
     def good(self, within: float) -> int:
         """Number of candidates that take at most ``within`` times as long as the optimum."""
         return int((self.shares >= 1.0 / within).sum())
 
-    def sample(self, rng: np.random.Generator, n: int) -> list[Any]:
+    def sample(self, rng: np.random.Generator, n: int) -> list[C]:
         """``n`` distinct candidates, each uniform over the table; all where it has no more."""
         drawn = rng.choice(self.size, min(n, self.size), replace=False)
         return [self._candidates[i] for i in drawn.tolist()]
 
     @property
     @abc.abstractmethod
-    def untuned(self) -> Any:
+    def untuned(self) -> C:
         """The program without a schedule; not in the table."""
 
     @abc.abstractmethod
-    def mutate(self, candidate: Any, rng: np.random.Generator) -> Any:
+    def mutate(
+        self, candidate: C, rng: np.random.Generator, among: Sequence[int] | None = None
+    ) -> C:
         """A candidate that differs in one decision; ``candidate`` itself if there is no other."""
 
     @abc.abstractmethod
-    def crossover(self, a: Any, b: Any, rng: np.random.Generator) -> Any:
+    def edit(self, candidate: C, changes: Mapping[int, Any], rng: np.random.Generator) -> C:
+        """A candidate with decisions replaced, by index."""
+
+    @abc.abstractmethod
+    def crossover(self, a: C, b: C, rng: np.random.Generator) -> C:
         """A candidate with the decisions of either parent."""
 
     @abc.abstractmethod
-    def model(self, name: str, seed: int) -> CostModel:
+    def model(self, name: str, seed: int) -> CostModel[C]:
         """The cost model called ``name``, able to read this table's candidates.
 
         Raises:
             BadInputError: The name is unknown, or the model needs what the table has not.
         """
 
-    def candidate(self, data: Mapping[str, Any]) -> Any:
+    def candidate(self, data: Mapping[str, Any]) -> C:
         """Reads what ``to_json`` of a candidate wrote.
 
         Raises:
@@ -246,7 +253,7 @@ class ConfigurationCandidate:
         return {"sketch": self.sketch.key, "decisions": list(self.decisions)}
 
 
-class ConfigurationSpace(TableSpace):
+class ConfigurationSpace(TableSpace[ConfigurationCandidate]):
     """The configurations of a tuned kernel, for example a Kernel Tuner cache.
 
     Args:
@@ -284,18 +291,30 @@ class ConfigurationSpace(TableSpace):
         return ConfigurationCandidate(sketch, (), self.workload, self.hardware, False)
 
     def mutate(
-        self, candidate: ConfigurationCandidate, rng: np.random.Generator
+        self,
+        candidate: ConfigurationCandidate,
+        rng: np.random.Generator,
+        among: Sequence[int] | None = None,
     ) -> ConfigurationCandidate:
         """Another value of one parameter; it may be illegal."""
         variables = candidate.sketch.variables
-        if not variables:
+        indices = range(len(variables)) if among is None else among
+        if not indices:
             return candidate
-        index = int(rng.integers(len(variables)))
-        decisions = list(candidate.decisions)
-        other = variables[index].other(decisions[index], rng)
+        index = indices[int(rng.integers(len(indices)))]
+        other = variables[index].other(candidate.decisions[index], rng)
         assert other is not None, "parameters with one value are left out"
-        decisions[index] = other
-        return self._make(tuple(decisions))
+        return self.edit(candidate, {index: other}, rng)
+
+    def edit(
+        self,
+        candidate: ConfigurationCandidate,
+        changes: Mapping[int, Any],
+        rng: np.random.Generator,
+    ) -> ConfigurationCandidate:
+        """Other values of some parameters, by index; it may be illegal."""
+        decisions = enumerate(candidate.decisions)
+        return self._make(tuple(int(changes.get(at, decision)) for at, decision in decisions))
 
     def crossover(
         self, a: ConfigurationCandidate, b: ConfigurationCandidate, rng: np.random.Generator
@@ -305,7 +324,7 @@ class ConfigurationSpace(TableSpace):
         pairs = zip(of_a, a.decisions, b.decisions, strict=True)
         return self._make(tuple(x if first else y for first, x, y in pairs))
 
-    def model(self, name: str, seed: int) -> CostModel:
+    def model(self, name: str, seed: int) -> CostModel[ConfigurationCandidate]:
         """``random``, or ``gbdt:scratch`` on one-hot and logarithmic parameter values."""
         if name == _NO_FEATURES:
             return cost.create(name, rng=seed, hardware=self.hardware)
@@ -344,7 +363,7 @@ class ConfigurationSpace(TableSpace):
         )
 
 
-class MeasuredSpace(TableSpace):
+class MeasuredSpace(TableSpace[Candidate]):
     """A small space of ours all of whose candidates were measured.
 
     Args:
@@ -366,7 +385,7 @@ class MeasuredSpace(TableSpace):
         first = found[0]
         self._space = Space(first.workload, first.hardware, self.sketches)
         super().__init__(group, first.workload, first.hardware, found)
-        missing = sum(c.key not in self._records for c in every_candidate(self._space))
+        missing = sum(c.key not in self._trials for c in every_candidate(self._space))
         if missing:
             raise BadInputError(
                 f"a table holds every candidate of its space, but {missing} of group {group.key} "
@@ -378,20 +397,28 @@ class MeasuredSpace(TableSpace):
         """The untuned program."""
         return self._space.untuned
 
-    def mutate(self, candidate: Candidate, rng: np.random.Generator) -> Candidate:
+    def mutate(
+        self, candidate: Candidate, rng: np.random.Generator, among: Sequence[int] | None = None
+    ) -> Candidate:
         """See ``Space.mutate``."""
-        return self._space.mutate(candidate, rng)
+        return self._space.mutate(candidate, rng, among)
+
+    def edit(
+        self, candidate: Candidate, changes: Mapping[int, Any], rng: np.random.Generator
+    ) -> Candidate:
+        """See ``Space.edit``."""
+        return self._space.edit(candidate, changes, rng)
 
     def crossover(self, a: Candidate, b: Candidate, rng: np.random.Generator) -> Candidate:
         """See ``Space.crossover``."""
         return self._space.crossover(a, b, rng)
 
-    def model(self, name: str, seed: int) -> CostModel:
+    def model(self, name: str, seed: int) -> CostModel[Candidate]:
         """Any cost model."""
         return cost.create(name, rng=seed, hardware=self.hardware)
 
 
-def table_space(group: Group) -> TableSpace:
+def table_space(group: Group) -> TableSpace[Any]:
     """The table space of a group: of configurations, or of candidates of ours.
 
     Raises:
@@ -442,17 +469,9 @@ def _encodings(values: Sequence[Any]) -> list[_Rows]:
     return list(columns)
 
 
-def _record(candidate: Any, seconds: float) -> Record:
+def _trial(candidate: C, seconds: float) -> Trial[C]:
     if math.isnan(seconds):
         measurement = Measurement(Status.RUN_ERROR, message="it failed when the table was made")
     else:
         measurement = Measurement(Status.OK, (seconds,), (True,))
-    return Record(
-        workload=candidate.workload.key,
-        hardware=candidate.hardware.key,
-        candidate_key=candidate.key,
-        decisions=candidate.to_json(),
-        measurement=measurement,
-        origin="replay",
-        candidate=candidate,
-    )
+    return Trial.of(candidate, measurement, "replay", {}, ended=0.0)

@@ -30,7 +30,7 @@ from foretune.bench import Side, SideError, sides
 from foretune.hardware import Hardware
 from foretune.measure import Status
 from foretune.metaschedule import PeerError, PeerTrial, peer_options, run_peer_on_model
-from foretune.records import CONFIRM, Journal, Record, is_trial
+from foretune.records import CONFIRM, Journal, Record
 from foretune.tuning import JOURNAL, strategy_options
 from foretune.workload import Workload
 
@@ -246,7 +246,7 @@ def _our_run(plan: Plan, hardware: Hardware, folder: Path) -> NetworkRun:
     known = [
         (record.time - epoch, record.workload, bool(record.measurement.seconds))
         for record in records
-        if is_trial(record)
+        if record.is_counted
     ]
     return NetworkRun(
         side=label(plan.side),

@@ -19,7 +19,7 @@ from foretune import _child, cost, search
 from foretune.errors import BadInputError, ForetuneError
 from foretune.measure import Status
 from foretune.metaschedule import PEERS, PeerError, PeerTrial, peer_options, run_peer
-from foretune.records import Journal, is_trial
+from foretune.records import Journal
 from foretune.tuning import resolve_names
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ def _our_side(
     answer: Mapping[str, Any], journal: Path, key: str, epoch: float, elapsed_s: float
 ) -> SideRun:
     with Journal(journal, read_only=True) as opened:
-        records = [r for r in opened.records(workload=key) if is_trial(r)]
+        records = [r for r in opened.records(workload=key) if r.is_counted]
     points: list[Point] = []
     for count, record in enumerate(records, start=1):
         best = record.measurement.best_s

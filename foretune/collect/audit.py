@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from foretune.dataset import AUDIT, is_valid
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
 from foretune.measure import LocalMeasurer, MeasurePolicy
-from foretune.records import Record
+from foretune.records import Record, Trial
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def audit(
     if not 0 < share <= 1:
         raise BadInputError(f"`0 < share <= 1` must hold, but got share={share}")
     chosen = _choose(store, {h.key for h in hardware}, share, min_age_s, seed)
-    made = []
+    made: list[Record] = []
     for machine in hardware:
         mine = [record for record in chosen if record.hardware == machine.key]
         if not mine:
@@ -102,7 +102,7 @@ def audit(
         with measurer(machine, policy) as device:
             environment = device.environment()
             for candidate, measurement in device.measure(candidates, best):
-                record = Record.of(candidate, measurement, AUDIT, environment)
+                record = Trial.of(candidate, measurement, AUDIT, environment)
                 store.journal.append(record)
                 made.append(record)
     return made
@@ -153,7 +153,7 @@ def measured_twice(records: Iterable[Record]) -> list[tuple[Record, Record]]:
         if record.origin != AUDIT:
             first[key] = record
         elif key in first:
-            found.append((first[key], replace(record, candidate=None)))
+            found.append((first[key], record))
     return found
 
 

@@ -24,8 +24,7 @@ from foretune.dataset import AUDIT, Dataset, StoredWorkload, is_valid
 from foretune.errors import BadInputError, RecordError
 from foretune.hardware import Hardware
 from foretune.measure import LabelPolicy, LocalMeasurer, MeasurePolicy, Measurer
-from foretune.records import Journal, Record, with_candidates
-from foretune.search import Strategy
+from foretune.records import Journal, Record, Trial, with_candidates
 from foretune.space import Candidate, Sketch, Space
 from foretune.tuning.task import Task
 from foretune.workload import Workload
@@ -278,10 +277,10 @@ class Collector:
         measurer = self._measurer(hardware)
         environment = measurer.environment()
         queues = [list(candidates) for _, _, candidates in asked]
-        told: dict[int, list[Record]] = {}
+        told: dict[int, list[Trial[Candidate]]] = {}
         for candidate, measurement in measurer.measure(_interleaved(queues), best):
             group, name = origin[candidate.key]
-            record = Record.of(candidate, measurement, name, environment)
+            record = Trial.of(candidate, measurement, name, environment)
             self.store.journal.append(record)
             told.setdefault(id(group), []).append(record)
             self._measured += 1
@@ -323,8 +322,8 @@ class _Group:
         self._plan = plan
         self._rng = plan.rng(space.workload, space.hardware)
         self._model = cost.create(plan.cost_model, rng=plan.seed, hardware=space.hardware)
-        self._strategy: Strategy = search.create(_STRATEGY, space, self._model, self._rng)
-        self._uniform: Strategy = search.create("random", space, self._model, self._rng)
+        self._strategy = search.create(_STRATEGY, space, self._model, self._rng)
+        self._uniform = search.create("random", space, self._model, self._rng)
         self._default: Task | None = None
         if plan.predicted:
             seed = int(self._rng.integers(1 << 31))
@@ -362,7 +361,7 @@ class _Group:
         self._exhausted = not candidates
         return origin, candidates
 
-    def tell(self, records: Sequence[Record]) -> None:
+    def tell(self, records: Sequence[Trial[Candidate]]) -> None:
         """Takes in measurements."""
         if not records:
             return

@@ -18,7 +18,7 @@ from foretune.dataset import (
 )
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
-from foretune.records import Record
+from foretune.records import Record, Trial
 from foretune.space import Candidate, Sketch
 from foretune.workload.training import operator_kind
 
@@ -85,7 +85,7 @@ def pack(store: Store, output: str | Path, known: Dataset | None = None) -> Pack
         hardware = {**hardware, **known.hardware}
         sketches = {**known.sketches, **sketches}
         seen = {_identity(record) for record in fresh}
-        records = [r for r in known.records if _identity(r) not in seen] + fresh
+        records = [*(r for r in known.records if _identity(r) not in seen), *fresh]
     used = {(r.workload, r.hardware) for r in records}
     needed = {(r.hardware, str(r.decisions["sketch"])) for r in records}
     kept = _of(workloads, (w for w, _ in used))
@@ -127,13 +127,13 @@ def _identity(record: Record) -> tuple[object, ...]:
 
 def _collected(
     store: Store,
-) -> tuple[list[Record], dict[tuple[str, str], Sketch], int]:
-    """Records with candidates, the sketches they refer to, and how many had none."""
+) -> tuple[list[Trial[Candidate]], dict[tuple[str, str], Sketch], int]:
+    """What was measured, the sketches it refers to, and how many records had none."""
     journal = store.journal
     workloads, hardware = journal.workloads(), journal.hardware()
     sketches: dict[tuple[str, str], Sketch] = {}
     asked: set[tuple[str, str]] = set()
-    records, skipped = [], 0
+    trials, skipped = [], 0
     for record in store.records():
         pair = (record.workload, record.hardware)
         if pair not in asked and record.workload in workloads and record.hardware in hardware:
@@ -147,8 +147,8 @@ def _collected(
         except IllegalCandidateError:
             skipped += 1
             continue
-        records.append(replace(record, candidate=candidate))
-    return records, sketches, skipped
+        trials.append(Trial.again(record, candidate))
+    return trials, sketches, skipped
 
 
 def _sketches(

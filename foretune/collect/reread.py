@@ -18,7 +18,7 @@ from foretune.dataset import AUDIT, is_valid
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
 from foretune.measure import LocalMeasurer, Measurement, MeasurePolicy, Status
-from foretune.records import Record
+from foretune.records import Record, Trial
 
 _BATCH = 64
 """Programs between two looks at the clock."""
@@ -76,7 +76,7 @@ def reread(
                     whole = joined(record.measurement, found, alike)
                     kept = whole is record.measurement
                     where = record.environment if kept else environment
-                    store.journal.append(Record.of(candidate, whole, record.origin, where))
+                    store.journal.append(Trial.of(candidate, whole, record.origin, where))
                     quiet += any(whole.quiet)
                 done += len(batch)
                 say(f"{done:,} read again, {quiet:,} of them in quiet")

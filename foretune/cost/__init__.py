@@ -61,7 +61,7 @@ _BUILTIN: Mapping[str, str] = {
 }
 DEFAULT_MODEL = "joined"
 """What a run takes when nobody names a cost model."""
-_MODELS: Registry[CostModel] = Registry("cost model", "foretune.cost_models", _BUILTIN)
+_MODELS: Registry[CostModel[Any]] = Registry("cost model", "foretune.cost_models", _BUILTIN)
 _IN_NAMES: Mapping[str, type] = {
     "draft": str,
     "features": str,
@@ -87,7 +87,7 @@ def create(
     rng: np.random.Generator | int = 0,
     hardware: Hardware | None = None,
     **options: Any,
-) -> CostModel:
+) -> CostModel[Any]:
     """Makes the cost model called ``name``.
 
     Args:
@@ -109,7 +109,7 @@ def create(
         from foretune.cost.joined_model import JoinedModel
         from foretune.cost.pretrained import PretrainedModel
 
-        made: Callable[..., CostModel] = JoinedModel if _is_joined(base) else PretrainedModel
+        made: Callable[..., CostModel[Any]] = JoinedModel if _is_joined(base) else PretrainedModel
         return made(**{"ranker": Path(base), **given})
     return _MODELS.factory(base)(**given)
 
@@ -197,7 +197,7 @@ def descriptions() -> dict[str, str]:
     return _MODELS.descriptions()
 
 
-def register(name: str, factory: Callable[..., CostModel]) -> None:
+def register(name: str, factory: Callable[..., CostModel[Any]]) -> None:
     """Makes ``factory`` known as ``name`` in this process; a taken name is refused."""
     _MODELS.register(name, factory)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 import numpy.typing as npt
 
+from foretune.space.protocol import C_contra
+
 if TYPE_CHECKING:
-    from foretune.records import Record
-    from foretune.space import Candidate
+    from foretune.records import Trial
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -59,38 +60,41 @@ class Abilities:
     closer: int = 0
 
 
-class CostModel(abc.ABC):
+class CostModel(abc.ABC, Generic[C_contra]):
     """Predicts which candidates of a workload are faster.
 
     Life cycle: construct, ``fit`` on records of the past if there are any, then alternate
-    ``predict`` and ``update`` as measurements arrive. Records handed in carry their ``candidate``.
+    ``predict`` and ``update`` as measurements arrive. Symbol: C, what it scores.
     A model never searches and never measures. Failed measurements are handed in too.
     """
 
     @abc.abstractmethod
-    def fit(self, records: Sequence[Record]) -> None:
+    def fit(self, records: Sequence[Trial[C_contra]]) -> None:
         """Forgets everything and learns from these records alone. May be empty."""
 
     @abc.abstractmethod
-    def update(self, records: Sequence[Record]) -> None:
+    def update(self, records: Sequence[Trial[C_contra]]) -> None:
         """Learns from further records without forgetting the earlier ones."""
 
     @abc.abstractmethod
-    def predict(self, candidates: Sequence[Candidate]) -> Prediction:
+    def predict(self, candidates: Sequence[C_contra]) -> Prediction:
         """Scores candidates, shape (n,). Works before any ``fit`` (then the scores say nothing)."""
 
-    def draft(self, candidates: Sequence[Candidate]) -> FloatArray:
+    def draft(self, candidates: Sequence[C_contra]) -> FloatArray:
         """Scores candidates by their decisions alone, so cheaply that thousands can be drafted.
 
         Returns:
             float64 of shape (n,), never NaN: minus log2 of an expected slow-down, up to a constant
-            per workload. ``foretune.features.machine_fit`` unless a model knows better.
+            per workload. Unless a model knows better, ``foretune.features.machine_fit`` of
+            schedules, and 0 of what is none.
         """
         from foretune.features import machine_fit
+        from foretune.space import Candidate
 
-        return machine_fit(candidates)
+        schedules = [each for each in candidates if isinstance(each, Candidate)]
+        return machine_fit(schedules) if schedules else np.zeros(len(candidates))
 
-    def look(self, candidates: Sequence[Candidate]) -> FloatArray:
+    def look(self, candidates: Sequence[C_contra]) -> FloatArray:
         """Scores after a closer look, shape (n,), which may take seconds; NaN as of ``predict``.
 
         What is said here of a candidate is what ``predict`` says of it afterwards.

@@ -24,7 +24,7 @@ from foretune.cost._opinions import opinion
 
 if TYPE_CHECKING:
     from foretune.cost._ranker import Ranker
-    from foretune.records import Record
+    from foretune.records import Trial
     from foretune.space import Candidate
 
 _RULE_STRENGTH = 8.0
@@ -45,7 +45,7 @@ class Measured:
     seconds: dict[str, float] = field(default_factory=dict)
     opinions: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, record: Record, opinion: Any) -> None:
+    def add(self, record: Trial[Candidate], opinion: Any) -> None:
         """Takes a record, in place of an earlier one of the same candidate."""
         best = record.measurement.best_s if record.measurement.ran else None
         self.seconds[record.candidate_key] = float("nan") if best is None else best
@@ -195,14 +195,13 @@ class Weighed:
         """Nothing was measured."""
         self._measured = {}
 
-    def learn(self, records: Sequence[Record]) -> None:
-        """Takes records; those without a candidate say nothing."""
-        known = [record for record in records if record.candidate is not None]
-        said = self.prior.opinions([r.candidate for r in known if r.candidate is not None])
-        for record, each in zip(known, said, strict=True):
+    def learn(self, records: Sequence[Trial[Candidate]]) -> None:
+        """Takes records, of whose candidates the prior is asked."""
+        said = self.prior.opinions([record.candidate for record in records])
+        for record, each in zip(records, said, strict=True):
             self.take(record, each)
 
-    def take(self, record: Record, opinion: Any) -> None:
+    def take(self, record: Trial[Candidate], opinion: Any) -> None:
         """Takes a record of which the prior said ``opinion``."""
         self._measured.setdefault(record.workload, Measured(record.workload)).add(record, opinion)
 

@@ -52,11 +52,11 @@ from foretune.features import (
     require_source,
 )
 from foretune.features.actions import schedule_summary
+from foretune.space import Candidate
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
-    from foretune.records import Record
-    from foretune.space import Candidate
+    from foretune.records import Trial
 
 Rows = npt.NDArray[np.float32]
 Aggregate = Callable[[npt.NDArray[Any]], Rows]
@@ -125,7 +125,7 @@ def program_vector(rows: npt.NDArray[Any]) -> Rows:
     )
 
 
-class GradientBoosting(CostModel):
+class GradientBoosting(CostModel[Candidate]):
     """Pairwise ranking over aggregated per-store features, retrained from all records when it must.
 
     ``update`` only collects; the trees are grown by the next ``predict``, so that several updates
@@ -173,20 +173,19 @@ class GradientBoosting(CostModel):
         most = max((each.timed() for each in self._expected.measured), default=0)
         return Abilities(ready=most >= self.config.min_records)
 
-    def fit(self, records: Sequence[Record]) -> None:
+    def fit(self, records: Sequence[Trial[Candidate]]) -> None:
         """Forgets every record and learns from these alone."""
         self._rows = {}
         self._expected.forget()
         self._boosters = []
         self.update(records)
 
-    def update(self, records: Sequence[Record]) -> None:
+    def update(self, records: Sequence[Trial[Candidate]]) -> None:
         """Adds records; one with a known candidate replaces the earlier measurement."""
-        kept = [r for r in records if r.candidate is not None]
-        candidates = [r.candidate for r in kept if r.candidate is not None]
+        candidates = [record.candidate for record in records]
         vectors = self._vectors(candidates)
         opinions = self._expected.prior.opinions(candidates)
-        for record, vector, opinion in zip(kept, vectors, opinions, strict=True):
+        for record, vector, opinion in zip(records, vectors, opinions, strict=True):
             if vector is None:
                 continue
             self._rows.setdefault(record.workload, {})[record.candidate_key] = vector

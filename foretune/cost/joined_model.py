@@ -41,11 +41,11 @@ from foretune.cost.pretrained import (
 )
 from foretune.cost.shipped import is_known, shipped
 from foretune.errors import BadInputError
+from foretune.space import Candidate
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
-    from foretune.records import Record
-    from foretune.space import Candidate
+    from foretune.records import Trial
 
 WEIGHTS = "joined"
 _KEEP = 48
@@ -234,10 +234,10 @@ class JoinedModel(InformedModel):
         """It looks closer at ``keep`` candidates."""
         return replace(super().abilities, closer=self._keep)
 
-    def update(self, records: Sequence[Record]) -> None:
+    def update(self, records: Sequence[Trial[Candidate]]) -> None:
         """Adds records; all members look at what was measured."""
         if self._correction is not None:
-            self._members.look([each.candidate for each in records if each.candidate is not None])
+            self._members.look([each.candidate for each in records])
         super().update(records)
 
     def look(self, candidates: Sequence[Candidate]) -> FloatArray:
@@ -248,7 +248,7 @@ class JoinedModel(InformedModel):
 
 def joined(
     *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
-) -> CostModel:
+) -> CostModel[Candidate]:
     """Trees and perceptrons, on decisions and on behaviour, with shares that the run corrects.
 
     Where no such weights come with the package for the kind of hardware, or not enough is known of

@@ -41,12 +41,12 @@ from foretune.cost.gbdt import GbdtConfig, GradientBoosting
 from foretune.cost.shipped import DEFAULT, is_known, shipped, trained
 from foretune.errors import BadInputError
 from foretune.features import machine_fit, require_source
+from foretune.space import Candidate
 
 if TYPE_CHECKING:
     from foretune.features import Extractor
     from foretune.hardware import Hardware
-    from foretune.records import Record
-    from foretune.space import Candidate
+    from foretune.records import Trial
 
 _ITSELF = "ranker"
 """As ``draft``: the model itself."""
@@ -58,7 +58,7 @@ _OF_A_RANKER = {"draft", "online"}
 
 def gbdt(
     *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
-) -> CostModel:
+) -> CostModel[Candidate]:
     """Boosted trees on top of a trained ranker where one comes with the package.
 
     Without one for the kind of hardware, or without knowing the hardware (on a CPU, its vectors and
@@ -88,7 +88,7 @@ def gbdt(
     return GradientBoosting(rng=rng, hardware=hardware, **options)
 
 
-def _of_weights(name: str, what: str, **defaults: Any) -> Callable[..., CostModel]:
+def _of_weights(name: str, what: str, **defaults: Any) -> Callable[..., CostModel[Candidate]]:
     """A factory of a cost model that starts from weights of the package.
 
     Args:
@@ -99,7 +99,7 @@ def _of_weights(name: str, what: str, **defaults: Any) -> Callable[..., CostMode
 
     def create(
         *, rng: np.random.Generator, hardware: Hardware | None = None, **options: Any
-    ) -> CostModel:
+    ) -> CostModel[Candidate]:
         return PretrainedModel(
             rng=rng, hardware=hardware, **{"ranker": name, **defaults, **options}
         )
@@ -134,7 +134,7 @@ world = _of_weights(
 )
 
 
-class InformedModel(CostModel):
+class InformedModel(CostModel[Candidate]):
     """A model that knew something before the run.
 
     Args:
@@ -146,7 +146,10 @@ class InformedModel(CostModel):
     """
 
     def __init__(
-        self, prior: Prior, correction: CostModel | None = None, draft: Weighed | None = None
+        self,
+        prior: Prior,
+        correction: CostModel[Candidate] | None = None,
+        draft: Weighed | None = None,
     ) -> None:
         self._prior, self._correction, self._draft = prior, correction, draft
 
@@ -156,7 +159,7 @@ class InformedModel(CostModel):
         drafts = self._draft is None or self._draft.prior.informed
         return Abilities(informed=True, informed_draft=drafts)
 
-    def fit(self, records: Sequence[Record]) -> None:
+    def fit(self, records: Sequence[Trial[Candidate]]) -> None:
         """Forgets every record of this run, but not what was learned before."""
         if self._correction is not None:
             self._correction.fit([])
@@ -164,7 +167,7 @@ class InformedModel(CostModel):
             self._draft.forget()
         self.update(records)
 
-    def update(self, records: Sequence[Record]) -> None:
+    def update(self, records: Sequence[Trial[Candidate]]) -> None:
         """Adds records; one with a known candidate replaces the earlier measurement."""
         if self._correction is None:
             return

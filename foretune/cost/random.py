@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretune.cost._base import CostModel, Prediction
+from foretune.space import Candidate
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
-    from foretune.records import Record
-    from foretune.space import Candidate
+    from foretune.records import Trial
 
 
-class RandomModel(CostModel):
+class RandomModel(CostModel[Candidate]):
     """Uniform scores in [0, 1), independent of the candidate. Never reads a program.
 
     Always ``ready``: with it a strategy runs its ordinary course, only without guidance.
@@ -24,10 +24,10 @@ class RandomModel(CostModel):
     def __init__(self, *, rng: np.random.Generator, hardware: Hardware | None = None) -> None:
         self._rng = rng
 
-    def fit(self, records: Sequence[Record]) -> None:
+    def fit(self, records: Sequence[Trial[Candidate]]) -> None:
         """Ignores the records."""
 
-    def update(self, records: Sequence[Record]) -> None:
+    def update(self, records: Sequence[Trial[Candidate]]) -> None:
         """Ignores the records."""
 
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:

@@ -17,8 +17,8 @@ from foretune.measure import Measurement
 
 if TYPE_CHECKING:
     from foretune.hardware import Device, Devices, Hardware
-    from foretune.records import Record
-    from foretune.space import Sketch
+    from foretune.records import Trial
+    from foretune.space import Candidate, Sketch
     from foretune.workload import Workload
 
 AUDIT = "audit"
@@ -58,7 +58,7 @@ class Dataset:
     workloads: Mapping[str, StoredWorkload]
     hardware: Mapping[str, Hardware]
     sketches: Mapping[tuple[str, str], Sketch]
-    records: Sequence[Record]
+    records: Sequence[Trial[Candidate]]
     environments: Sequence[Mapping[str, Any]]
     skipped: Counter[str]
 
@@ -72,7 +72,7 @@ class Dataset:
         Args:
             devices: Devices that come before those of foretune's table.
         """
-        cells: dict[tuple[str, str], dict[str, Record]] = {}
+        cells: dict[tuple[str, str], dict[str, Trial[Candidate]]] = {}
         for record in self.records:
             if record.origin != AUDIT:
                 cell = cells.setdefault((record.workload, record.hardware), {})
@@ -91,7 +91,7 @@ class Dataset:
         return found
 
     def _group(
-        self, workload: str, hardware: str, records: list[Record], device: Device | None
+        self, workload: str, hardware: str, records: list[Trial[Candidate]], device: Device | None
     ) -> Group | None:
         seconds = np.array([_label_seconds(r.measurement) for r in records], dtype=np.float64)
         reason = ""

@@ -34,7 +34,7 @@ from foretune.errors import (
 )
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.space import Candidate, Sketch
 from foretune.workload import Workload
 
@@ -238,14 +238,14 @@ class _RecordReader:
         self._environments = environments
         self._skipped = skipped
 
-    def read(self, path: Path) -> Iterator[Record]:
+    def read(self, path: Path) -> Iterator[Trial[Candidate]]:
         """The records of one file."""
         for row in _rows(path, record_schema()):
             record = self._record(row)
             if record is not None:
                 yield record
 
-    def _record(self, row: Mapping[str, Any]) -> Record | None:
+    def _record(self, row: Mapping[str, Any]) -> Trial[Candidate] | None:
         sketch = self._sketches.get((row["hardware"], row["sketch"]))
         if sketch is None or sketch.workload.key != row["workload"]:
             return self._skip("unknown sketch")
@@ -269,7 +269,7 @@ class _RecordReader:
             return self._skip("malformed row")
         if measurement.ran and not is_valid(measurement):
             return self._skip("seconds not positive")
-        return Record(
+        return Trial(
             workload=row["workload"],
             hardware=row["hardware"],
             candidate_key=candidate.key,
@@ -286,6 +286,6 @@ class _RecordReader:
             raise IndexError(number)
         return self._environments[number]
 
-    def _skip(self, reason: str) -> Record | None:
+    def _skip(self, reason: str) -> Trial[Candidate] | None:
         self._skipped[reason] += 1
         return None

@@ -16,6 +16,7 @@ from foretune.graph.passes import (
     Pass,
     Passes,
     PassReport,
+    added,
     require_deciding,
     why_off,
 )
@@ -133,7 +134,7 @@ def finish(
         return module
 
     with hardware.tvm_target():
-        module = functools.reduce(run, OPERATORS[_FIRST:], begun.module)
+        module = functools.reduce(run, (*OPERATORS[_FIRST:], *added()), begun.module)
         module = functools.reduce(run, PROGRAMS, lower(module, passes.network))
     return Simplified(module, passes.reports, passes.without, taken)
 

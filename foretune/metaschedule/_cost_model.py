@@ -12,12 +12,12 @@ from foretune.cost import CostModel, Prediction
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.metaschedule._match import candidate_of_schedule
 from foretune.metaschedule._spaces import Spaces, records_of
+from foretune.space import Candidate
 
 if TYPE_CHECKING:
     from foretune.cost import FloatArray
     from foretune.hardware import Hardware
-    from foretune.records import Record
-    from foretune.space import Candidate
+    from foretune.records import Trial
 
 _ms = _tvm.meta_schedule
 _PyCostModel: Any = _ms.cost_model.PyCostModel
@@ -40,7 +40,7 @@ def positive(scores: FloatArray) -> FloatArray:
 class _OurModel(_PyCostModel):  # type: ignore[misc, unused-ignore]
     """A foretune cost model behind TVM's door."""
 
-    def __init__(self, model: CostModel, hardware: Hardware | None) -> None:
+    def __init__(self, model: CostModel[Candidate], hardware: Hardware | None) -> None:
         super().__init__()
         self.model = model
         self.spaces = Spaces(hardware)
@@ -72,7 +72,7 @@ class _OurModel(_PyCostModel):  # type: ignore[misc, unused-ignore]
         return [candidate_of_schedule(candidate.sch, space) for candidate in candidates]
 
 
-def as_cost_model(model: CostModel, hardware: Hardware | None = None) -> Any:
+def as_cost_model(model: CostModel[Candidate], hardware: Hardware | None = None) -> Any:
     """A TVM cost model that asks one of ours, for ``tune_tir`` and ``tune_relax``.
 
     Args:
@@ -85,7 +85,7 @@ def as_cost_model(model: CostModel, hardware: Hardware | None = None) -> Any:
     return _OurModel(model, hardware)
 
 
-def our_model(cost_model: Any) -> CostModel | None:
+def our_model(cost_model: Any) -> CostModel[Candidate] | None:
     """The model behind what ``as_cost_model`` made, None for any other TVM cost model."""
     inner = getattr(cost_model, "_inst", None)
     return inner.model if isinstance(inner, _OurModel._cls) else None
@@ -102,7 +102,7 @@ def measure_candidate(candidate: Candidate) -> Any:
     return _ms.search_strategy.MeasureCandidate(schedule, arguments)
 
 
-class TvmCostModel(CostModel):
+class TvmCostModel(CostModel[Candidate]):
     """One of TVM's cost models, as TVM's task scheduler updates it, for our strategies.
 
     Args:
@@ -114,11 +114,11 @@ class TvmCostModel(CostModel):
         self._cost_model = cost_model
         self._context = context
 
-    def fit(self, records: Sequence[Record]) -> None:
+    def fit(self, records: Sequence[Trial[Candidate]]) -> None:
         """Refused: TVM's models cannot forget."""
         raise BadInputError("TVM's task scheduler trains its cost model; it cannot be fitted here")
 
-    def update(self, records: Sequence[Record]) -> None:
+    def update(self, records: Sequence[Trial[Candidate]]) -> None:
         """Nothing: TVM's task scheduler updates its model by itself."""
 
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:

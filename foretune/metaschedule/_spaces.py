@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm
 from foretune.hardware import Hardware, probe
 from foretune.measure import Measurement, Status
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.space import Candidate, Space
 from foretune.space.trace import plain
 from foretune.workload import Workload
@@ -57,7 +56,7 @@ def hardware_of(target: Target) -> Hardware:
     return probe(json.dumps(kept, sort_keys=True))
 
 
-def record_of(candidate: Candidate, result: Any, origin: str) -> Record:
+def record_of(candidate: Candidate, result: Any, origin: str) -> Trial[Candidate]:
     """The record of what a TVM runner reported.
 
     Args:
@@ -71,21 +70,11 @@ def record_of(candidate: Candidate, result: Any, origin: str) -> Record:
     else:
         # TVM reports a failed build to the search as a failed run without a type of failure.
         measurement = Measurement(Status.RUN_ERROR, message=str(result.error_msg or "")[-500:])
-    return Record(
-        workload=candidate.workload.key,
-        hardware=candidate.hardware.key,
-        candidate_key=candidate.key,
-        decisions=candidate.to_json(),
-        measurement=measurement,
-        origin=origin,
-        time=time.time(),
-        environment={"runner": "metaschedule", **_tvm.versions()},
-        candidate=candidate,
-    )
+    return Trial.of(candidate, measurement, origin, {"runner": "metaschedule", **_tvm.versions()})
 
 
 def records_of(
     candidates: Sequence[Candidate], results: Sequence[Any], origin: str
-) -> list[Record]:
+) -> list[Trial[Candidate]]:
     """One record per candidate, in order."""
     return [record_of(c, r, origin) for c, r in zip(candidates, results, strict=True)]

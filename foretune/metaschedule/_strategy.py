@@ -21,13 +21,15 @@ from foretune.metaschedule._spaces import Spaces, records_of
 if TYPE_CHECKING:
     from foretune.cost import CostModel
     from foretune.hardware import Hardware
-    from foretune.records import Record
+    from foretune.records import Trial
     from foretune.search import Strategy
     from foretune.space import Candidate, Space
 
 _PySearchStrategy: Any = _tvm.meta_schedule.search_strategy.PySearchStrategy
 
-StrategyFactory = Callable[["Space", "CostModel", np.random.Generator], "Strategy"]
+StrategyFactory = Callable[
+    ["Space", "CostModel[Candidate]", np.random.Generator], "Strategy[Candidate]"
+]
 
 
 @_tvm.tvm.ir.utils.derived_object  # type: ignore[untyped-decorator, unused-ignore]
@@ -39,9 +41,9 @@ class _OurStrategy(_PySearchStrategy):  # type: ignore[misc, unused-ignore]
         self.factory = factory
         self.name = name
         self.hardware = hardware
-        self.strategy: Strategy | None = None
+        self.strategy: Strategy[Candidate] | None = None
         self.asked: list[Candidate] = []
-        self.waiting: list[Record] = []
+        self.waiting: list[Trial[Candidate]] = []
         self.left = 0
         self.batch = 0
 
@@ -98,7 +100,7 @@ class _OurStrategy(_PySearchStrategy):  # type: ignore[misc, unused-ignore]
         """A fresh one for another task, as TVM's own strategies clone themselves."""
         return _OurStrategy(self.factory, self.name, self.hardware)
 
-    def _model(self, cost_model: Any) -> CostModel:
+    def _model(self, cost_model: Any) -> CostModel[Candidate]:
         if cost_model is None:
             return cost.create("random", rng=abs(self.seed))
         ours = our_model(cost_model)
@@ -131,7 +133,9 @@ def as_search_strategy(strategy: str | StrategyFactory, hardware: Hardware | Non
     if name not in search.names():
         raise unknown_name("strategy", name, search.names())
 
-    def make(space: Space, model: CostModel, rng: np.random.Generator) -> Strategy:
+    def make(
+        space: Space, model: CostModel[Candidate], rng: np.random.Generator
+    ) -> Strategy[Candidate]:
         return search.create(name, space, model, rng)
 
     return _OurStrategy(make, name, hardware)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from foretune.graph import Plan
     from foretune.hardware import Hardware
     from foretune.plans.space import PlanCandidate
-    from foretune.records import Record
+    from foretune.records import Record, Trial
     from foretune.workload import Model
 
 _COMPARED = 3
@@ -208,11 +208,11 @@ class _Search:
             # A random plan needs dozens of kernels that no other has.
             epsilon=0.0,
         )
-        proposals.restore(trials.records)
+        proposals.restore(trials.measured)
         complete = self._measure(trials, proposals)
-        self.records = trials.records
+        self.records = measured = trials.measured
         why = self._why(complete)
-        best = self._best()
+        best = _best(measured)
         if not best:
             return self.planned(f"{why}; none is faster than the default plan")
         return self._compared(trials, prior, best, why)
@@ -226,7 +226,7 @@ class _Search:
             wanted = loaded_s + (_COMPARED + 1) * longest_s
             return min(wanted, _RESERVED * self.seconds)
 
-        def tell(records: Sequence[Record]) -> None:
+        def tell(records: Sequence[Trial[PlanCandidate]]) -> None:
             nonlocal longest_s
             longest_s = max([longest_s, *map(_again_s, records)])
             trials.measurer.deadline = self.deadline - reserved()
@@ -257,16 +257,6 @@ class _Search:
             for record in self.records
             if record.candidate_key not in default
         }
-
-    def _best(self) -> list[PlanCandidate]:
-        """The fastest plans, if they are faster than the default plan."""
-        standings = Standings.of(self.records)
-        plans: list[Any] = [
-            one.record.candidate
-            for one in standings.best(_COMPARED)
-            if one.alone_s < standings.whole_s
-        ]
-        return plans
 
     def _compared(
         self, trials: Trials, prior: GraphPrior, best: Sequence[PlanCandidate], why: str
@@ -303,6 +293,13 @@ class _Search:
             stopped=why,
             **found,
         )
+
+
+def _best(measured: Sequence[Trial[PlanCandidate]]) -> list[PlanCandidate]:
+    """The fastest plans, if they are faster than the default plan."""
+    standings = Standings.of(measured)
+    best = standings.best(_COMPARED)
+    return [one.record.candidate for one in best if one.alone_s < standings.whole_s]
 
 
 def _beside(

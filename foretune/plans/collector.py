@@ -38,11 +38,13 @@ from foretune.plans.trials import (
     opened,
     read_space,
 )
-from foretune.records import CONFIRM, Journal, Record
+from foretune.records import CONFIRM, Journal
+from foretune.records.standings import R
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
-    from foretune.plans.space import PlanSpace
+    from foretune.plans.space import PlanCandidate, PlanSpace
+    from foretune.records import Trial
 
 _SPEC = "spec.json"
 _LOCK = "collect.lock"
@@ -217,9 +219,9 @@ class PlanCollector:
     def _plans(self, trials: Trials) -> bool:
         """Measures plans until there are enough; False if time runs out before."""
         proposals = self.collection.proposals(trials.space)
-        proposals.restore(trials.records)
+        proposals.restore(trials.measured)
 
-        def tell(records: Sequence[Record]) -> None:
+        def tell(records: Sequence[Trial[PlanCandidate]]) -> None:
             self._say(
                 f"{trials.space.workload.name}: {proposals.count} of {self.collection.plans} "
                 f"plans, {proposals.describe(records)}"
@@ -233,10 +235,10 @@ class PlanCollector:
         Returns:
             Whether there was time for it.
         """
-        records = trials.records
+        records = trials.measured
         standings = Standings.of(records)
         times = Counter(record.candidate_key for record in records)
-        again: list[Any] = [
+        again = [
             standings.plans[key].record for key in standings.unquiet if times[key] < _MOST_TIMES
         ]
         name = trials.space.workload.name
@@ -246,7 +248,7 @@ class PlanCollector:
             if time.monotonic() >= self._deadline:
                 return False
             trials.measure([record.candidate], record.origin)
-        best: list[Any] = [record.candidate for record in _uncompared(trials.records)]
+        best = [trial.candidate for trial in _uncompared(trials.measured)]
         self._say(f"{name}: the best {len(best)} beside the default plan")
         for at in range(0, len(best), _TOGETHER):
             if time.monotonic() >= self._deadline:
@@ -264,7 +266,7 @@ class PlanCollector:
         return compared and count >= min(self.collection.plans, space.size)
 
 
-def _uncompared(records: Sequence[Record]) -> list[Record]:
+def _uncompared(records: Sequence[R]) -> list[R]:
     """The best plans that nobody has tried beside the default plan yet."""
     tried = {record.candidate_key for record in records if record.origin == CONFIRM}
     best = [one.record for one in Standings.of(records).best(_COMPARED)]

@@ -64,7 +64,9 @@ def first_proposals(hardware: Hardware) -> Scheduler:
     return lambda workload: proposed_first(workload, hardware, model)
 
 
-def proposed_first(workload: Workload, hardware: Hardware, model: CostModel) -> Candidate | None:
+def proposed_first(
+    workload: Workload, hardware: Hardware, model: CostModel[Candidate]
+) -> Candidate | None:
     """The schedule that a cost model thinks best of a workload's starts and of a random pool.
 
     Args:

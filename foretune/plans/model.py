@@ -18,17 +18,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from foretune.cost import Abilities, CostModel, Prediction
+from foretune.plans.space import PlanCandidate
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from foretune.plans.space import PlanCandidate
-    from foretune.records import Record
+    from foretune.records import Trial
 
     FloatArray = npt.NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class Prior(Protocol):
         """Higher is faster, shape (n,), always the same of a plan; with a deviation of 1, about."""
 
 
-class LinearPlans(CostModel):
+class LinearPlans(CostModel[PlanCandidate]):
     """The sum of what the choices of a plan cost. Reads no program, and knows one network.
 
     Symbols: n plans, k choices of all operators together.
@@ -70,23 +70,22 @@ class LinearPlans(CostModel):
         self._slope = 1.0
         self._weights: FloatArray | None = None
 
-    def fit(self, records: Sequence[Record]) -> None:
+    def fit(self, records: Sequence[Trial[PlanCandidate]]) -> None:
         """Forgets everything and learns from these records alone."""
         self._seconds.clear()
         self._slope, self._weights = 1.0, None
         self.update(records)
 
-    def update(self, records: Sequence[Record]) -> None:
+    def update(self, records: Sequence[Trial[PlanCandidate]]) -> None:
         """Learns from further plans; those that failed say nothing."""
         for record in records:
             seconds = record.measurement.best_s
-            if record.candidate is not None and record.measurement.ran and seconds:
-                plan: Any = record.candidate
-                self._seconds[record.candidate_key] = plan, seconds
+            if record.measurement.ran and seconds:
+                self._seconds[record.candidate_key] = record.candidate, seconds
         if len(self._seconds) >= (_READY if self._prior is None else _CORRECTED):
             self._learn()
 
-    def predict(self, candidates: Sequence[Any]) -> Prediction:
+    def predict(self, candidates: Sequence[PlanCandidate]) -> Prediction:
         """Minus log2 of an expected slow-down, shape (n,); zeros before anything is known."""
         nothing = np.zeros(len(candidates))
         if not len(candidates):
@@ -98,7 +97,7 @@ class LinearPlans(CostModel):
             score = self._prior.scale * (score + self._slope * self._prior.expected(candidates))
         return Prediction(score, nothing)
 
-    def draft(self, candidates: Sequence[Any]) -> FloatArray:
+    def draft(self, candidates: Sequence[PlanCandidate]) -> FloatArray:
         """The same: it is cheap."""
         return self.predict(candidates).score
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from foretune.plans.space import PlanSpace
+    from foretune.records import Record
 
 _FOLDER = Path("layout") / "foretune"
 FEWEST = 50
@@ -101,7 +102,7 @@ def pack(folder: Path, output: Path, fewest: int = FEWEST) -> Packed:
     return Packed(files, plans, size, tuple(left_out), otherwise, unquiet)
 
 
-def _of_origin(known: Standings, origin: str) -> list[Standing]:
+def _of_origin(known: Standings[Record], origin: str) -> list[Standing[Record]]:
     """The default plan, TVM's and those of an origin; nothing where there are none of these."""
     unquiet = set(known.unquiet)
     plans = [one for key, one in known.plans.items() if key not in unquiet]
@@ -114,11 +115,11 @@ def _write(
     place: Path,
     space: PlanSpace,
     made: Provenance,
-    known: Standings,
-    plans: Sequence[Standing],
+    known: Standings[Record],
+    plans: Sequence[Standing[Record]],
 ) -> None:
     graph = read_graph(place)
-    candidates: list[Any] = [space.candidate(plan.record.decisions) for plan in plans]
+    candidates = [space.candidate(plan.record.decisions) for plan in plans]
     packed = PackedPlans(
         configurable(graph, candidates[0]),
         configurations(graph, candidates),

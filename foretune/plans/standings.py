@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
 from foretune.measure import Measurement
 from foretune.records import CONFIRM, in_order
+from foretune.records.standings import R
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,7 +35,7 @@ _NEIGHBOURS = 1
 
 
 @dataclass(frozen=True)
-class Standing:
+class Standing(Generic[R]):
     """What is known of a plan that ran.
 
     Attributes:
@@ -44,7 +45,7 @@ class Standing:
             average; None where it was not compared.
     """
 
-    record: Record
+    record: R
     alone_s: float
     beside_s: float | None
 
@@ -60,7 +61,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Standings:
+class Standings(Generic[R]):
     """What is known of all plans of a network.
 
     Attributes:
@@ -70,19 +71,19 @@ class Standings:
         otherwise: Keys of plans that passes made into other plans; they are not among ``plans``.
     """
 
-    plans: dict[str, Standing] = field(default_factory=dict)
+    plans: dict[str, Standing[R]] = field(default_factory=dict)
     default_readings: tuple[float, ...] = ()
     otherwise: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, measured: Iterable[Record]) -> Standings:
+    def of(cls, measured: Iterable[R]) -> Standings[R]:
         """Sorts records, given in any order."""
         records = in_order(measured)
         drift = _Drift.of(records)
         if drift is None:
             return cls()
         beside = _beside_default(records)
-        found: dict[str, Standing] = {}
+        found: dict[str, Standing[R]] = {}
         otherwise = set()
         for at, record in enumerate(records):
             seconds = seconds_of(record.measurement)
@@ -123,7 +124,7 @@ class Standings:
             if one.quiet < FEWEST_QUIET and one.beside_s is None and one.record.origin != DEFAULT
         ]
 
-    def best(self, count: int) -> list[Standing]:
+    def best(self, count: int) -> list[Standing[R]]:
         """The plans that are fastest alone, without the default plan."""
         others = [one for one in self.plans.values() if one.record.origin != DEFAULT]
         ordered = sorted(others, key=lambda one: (one.alone_s, one.record.candidate_key))

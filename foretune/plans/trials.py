@@ -16,9 +16,9 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -28,16 +28,15 @@ from foretune.errors import BadInputError, RecordError
 from foretune.measure import Measurement
 from foretune.plans.measurer import OutOfTime
 from foretune.plans.provenance import Provenance, require_same, write_provenance
-from foretune.plans.space import PlanSpace
+from foretune.plans.space import PlanCandidate, PlanSpace
 from foretune.plans.standings import DEFAULT, EVOLVED, PROCESS, RANDOM, TVM, seconds_of
-from foretune.records import CONFIRM, Record
+from foretune.records import CONFIRM, Record, Trial
 from foretune.search.evolutionary import Evolutionary, EvolutionConfig
 
 if TYPE_CHECKING:
     from foretune.graph import Plan
     from foretune.hardware import Hardware
     from foretune.plans.model import LinearPlans
-    from foretune.plans.space import PlanCandidate
     from foretune.records import Journal
 
 JOURNAL = "plans.jsonl"
@@ -59,7 +58,7 @@ class _PlanBreedingConfig(EvolutionConfig):
     generations: ClassVar[int] = 3
 
 
-class _PlanBreeding(Evolutionary):
+class _PlanBreeding(Evolutionary[PlanCandidate]):
     """Evolutionary search of plans."""
 
     config_type = _PlanBreedingConfig
@@ -73,7 +72,7 @@ class Measures(Protocol):
     deadline: float
     chosen: dict[str, Plan]
 
-    def compare(self, candidates: Sequence[Any]) -> list[Measurement]:
+    def compare(self, candidates: Sequence[PlanCandidate]) -> list[Measurement]:
         """A measurement of each plan."""
 
     def close(self) -> None:
@@ -102,17 +101,16 @@ class Trials:
         journal.add_hardware(hardware)
 
     @property
-    def records(self) -> list[Record]:
-        """All of this network that count, those of earlier runs first, with their plans."""
-        found = counting(self._journal, self.space.workload.key, self._made)
-        plans: list[Any] = [self.space.candidate(record.decisions) for record in found]
-        return [replace(r, candidate=p) for r, p in zip(found, plans, strict=True)]
+    def measured(self) -> list[Trial[PlanCandidate]]:
+        """All of this network that count, those of earlier runs first."""
+        records = counting(self._journal, self.space.workload.key, self._made)
+        return [Trial.again(r, self.space.candidate(r.decisions)) for r in records]
 
     def run(
         self,
         proposals: Proposals,
         in_time: Callable[[], bool],
-        told: Callable[[Sequence[Record]], None],
+        told: Callable[[Sequence[Trial[PlanCandidate]]], None],
     ) -> bool:
         """Measures what is proposed until there is no more.
 
@@ -131,7 +129,7 @@ class Trials:
             origin, plans = proposals.ask()
             if not plans:
                 return True
-            records: list[Record] = []
+            records: list[Trial[PlanCandidate]] = []
             for plan in plans:
                 if not in_time():
                     return False
@@ -142,7 +140,7 @@ class Trials:
             proposals.tell(records)
             told(records)
 
-    def measure(self, plans: Sequence[PlanCandidate], origin: str) -> list[Record]:
+    def measure(self, plans: Sequence[PlanCandidate], origin: str) -> list[Trial[PlanCandidate]]:
         """Measures plans side by side, and keeps the records.
 
         Raises:
@@ -152,10 +150,8 @@ class Trials:
         measurements = self.measurer.compare(plans)
         told = dict(self.measurer.last) if len(plans) == 1 else {}
         told[MADE] = self._made
-        records = []
-        for plan, measurement in zip(plans, measurements, strict=True):
-            found: Any = plan
-            records.append(Record.of(found, measurement, origin, told))
+        pairs = zip(plans, measurements, strict=True)
+        records = [Trial.of(plan, measurement, origin, told) for plan, measurement in pairs]
         self._journal.extend(records)
         for record in records:
             if record.origin == DEFAULT and not record.measurement.ok:
@@ -234,10 +230,10 @@ class Proposals:
             return TVM, [self._space.tvm_default]
         random = min(missing, self._random_ones - self._of[RANDOM])
         if random > 0:
-            return RANDOM, cast("list[Any]", self._random.ask(min(random, self._batch)))
-        return EVOLVED, cast("list[Any]", self._evolved.ask(min(missing, self._batch)))
+            return RANDOM, self._random.ask(min(random, self._batch))
+        return EVOLVED, self._evolved.ask(min(missing, self._batch))
 
-    def tell(self, records: Sequence[Record]) -> None:
+    def tell(self, records: Sequence[Trial[PlanCandidate]]) -> None:
         """Takes in what was measured; a default plan that did not run is to be measured again."""
         known = [record for record in records if self._is_known(record)]
         new = {record.candidate_key: record for record in known}
@@ -270,8 +266,8 @@ class Proposals:
         """Whether a record tells what a plan is; the default plan has to run."""
         return record.measurement.ok or record.candidate_key != self._space.default.key
 
-    def restore(self, records: Sequence[Record]) -> None:
-        """Takes in what an earlier run measured; the records have their plans."""
+    def restore(self, records: Sequence[Trial[PlanCandidate]]) -> None:
+        """Takes in what an earlier run measured, in its order."""
         if records:
             self.tell([record for record in records if record.origin != CONFIRM])
             # This process is not the one that measured them.

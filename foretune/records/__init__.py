@@ -7,10 +7,11 @@ from foretune.records._record import (
     KNOWLEDGE,
     UNTUNED,
     Record,
+    Trial,
     settings_of,
 )
 from foretune.records.bounded import BoundedStore
-from foretune.records.history import History, Trial
+from foretune.records.history import CountedTrial, History
 from foretune.records.journal import Journal
 from foretune.records.metaschedule_export import ExportOutcome, export_metaschedule
 from foretune.records.metaschedule_import import ImportOutcome, import_metaschedule
@@ -22,7 +23,6 @@ from foretune.records.queries import (
     counts_by_status,
     failure_messages,
     fastest,
-    is_trial,
     merge,
     print_info,
     spent_trials,
@@ -42,6 +42,7 @@ __all__ = [
     "KNOWLEDGE",
     "UNTUNED",
     "BoundedStore",
+    "CountedTrial",
     "Entry",
     "ExportOutcome",
     "History",
@@ -64,7 +65,6 @@ __all__ = [
     "fastest",
     "import_metaschedule",
     "in_order",
-    "is_trial",
     "is_url",
     "matchers_of",
     "merge",

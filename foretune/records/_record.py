@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic
 
 from foretune.measure import Measurement
-
-if TYPE_CHECKING:
-    from foretune.space import Candidate
+from foretune.space.protocol import C, C_co
 
 UNTUNED = "untuned"
 """Origin of records of the untuned program; they are not trials."""
@@ -39,7 +37,6 @@ class Record:
         origin: Who proposed it: a strategy's name, ``"untuned"``, ``"collect"``...
         time: Seconds since the epoch when the measurement ended.
         environment: Versions and measurement policy.
-        candidate: The candidate itself while its space is loaded; not written to disk.
     """
 
     workload: str
@@ -50,28 +47,6 @@ class Record:
     origin: str = ""
     time: float = 0.0
     environment: Mapping[str, Any] = field(default_factory=dict)
-    candidate: Candidate | None = field(default=None, compare=False, repr=False)
-
-    @classmethod
-    def of(
-        cls,
-        candidate: Candidate,
-        measurement: Measurement,
-        origin: str,
-        environment: Mapping[str, Any],
-    ) -> Record:
-        """The record of a candidate that was measured just now."""
-        return cls(
-            workload=candidate.workload.key,
-            hardware=candidate.hardware.key,
-            candidate_key=candidate.key,
-            decisions=candidate.to_json(),
-            measurement=measurement,
-            origin=origin,
-            time=time.time(),
-            environment=environment,
-            candidate=candidate,
-        )
 
     @property
     def identity(self) -> tuple[str | float, ...]:
@@ -90,7 +65,7 @@ class Record:
         )
 
     @property
-    def is_trial(self) -> bool:
+    def is_counted(self) -> bool:
         """Whether it counts against a budget of trials."""
         return self.origin not in (UNTUNED, DEFAULT, CONFIRM) and self.origin not in KNOWLEDGE
 
@@ -110,7 +85,7 @@ class Record:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
         """Reads what ``to_json`` wrote. Raises KeyError, TypeError or ValueError on other data."""
-        return cls(
+        return Record(
             workload=str(data["workload"]),
             hardware=str(data["hardware"]),
             candidate_key=str(data["candidate"]),
@@ -119,6 +94,49 @@ class Record:
             origin=str(data["origin"]),
             time=float(data["time"]),
             environment=dict(data["environment"]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Trial(Record, Generic[C_co]):
+    """A record with its candidate: what models and strategies learn from.
+
+    Equal to another one where their records are.
+
+    Attributes:
+        candidate: What was measured; not written to disk. ``with_candidates`` makes it of a record.
+    """
+
+    candidate: C_co = field(kw_only=True, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        candidate: C,
+        measurement: Measurement,
+        origin: str,
+        environment: Mapping[str, Any],
+        ended: float | None = None,
+    ) -> Trial[C]:
+        """That of a candidate whose measurement ended at a time, now if None."""
+        return Trial(
+            workload=candidate.workload.key,
+            hardware=candidate.hardware.key,
+            candidate_key=candidate.key,
+            decisions=candidate.to_json(),
+            measurement=measurement,
+            origin=origin,
+            time=time.time() if ended is None else ended,
+            environment=environment,
+            candidate=candidate,
+        )
+
+    @classmethod
+    def again(cls, record: Record, candidate: C) -> Trial[C]:
+        """A record that was read, with its candidate."""
+        return Trial(
+            **{each.name: getattr(record, each.name) for each in fields(Record)},
+            candidate=candidate,
         )
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from foretune.records._record import CONFIRM, DEFAULT, KNOWLEDGE, UNTUNED, Record
-from foretune.records.standings import Standings, in_order, order_of
+from foretune.records.standings import R, Standings, in_order, order_of
+
+S = TypeVar("S", bound=Record)
 
 
 @dataclass(frozen=True)
-class Trial:
+class CountedTrial:
     """One counted measurement, as the command line's JSON reports it.
 
     Attributes:
@@ -47,7 +49,7 @@ class Trial:
         }
 
 
-class History:
+class History(Generic[R]):
     """Takes in records of one workload on one hardware, each once, in any order.
 
     Args:
@@ -62,22 +64,22 @@ class History:
 
     def __init__(self, comparable: Callable[[Record], bool] | None = None) -> None:
         self._comparable = comparable
-        self._records: dict[tuple[str | float, ...], Record] = {}
+        self._records: dict[tuple[str | float, ...], R] = {}
         self._begin()
 
     def _begin(self) -> None:
-        self.standings = Standings(comparable=self._comparable)
-        self.trials: list[Trial] = []
+        self.standings: Standings[R] = Standings(comparable=self._comparable)
+        self.trials: list[CountedTrial] = []
         self._tried: set[str] = set()
         self._tried_at = 0.0
         self._measured_here: set[str] = set()
-        self._last: Record | None = None
+        self._last: R | None = None
 
-    def unknown(self, records: Iterable[Record]) -> list[Record]:
+    def unknown(self, records: Iterable[S]) -> list[S]:
         """Those that were not taken in yet, each once, in the order of their time."""
         return in_order(record for record in records if record.identity not in self._records)
 
-    def add(self, records: Iterable[Record]) -> list[Record]:
+    def add(self, records: Iterable[R]) -> list[R]:
         """Takes in records; returns those that were not known, in the order of their time."""
         new = self.unknown(records)
         self._records.update((record.identity, record) for record in new)
@@ -92,7 +94,7 @@ class History:
 
         Who is interrupted meanwhile, and who reads meanwhile, finds the one before, whole.
         """
-        told = History(self._comparable)
+        told: History[R] = History(self._comparable)
         told._take(in_order(self._records.values()))
         told._records = self._records
         vars(self).update(vars(told))
@@ -111,7 +113,7 @@ class History:
         """Whether a candidate was measured as a baseline, or compared, where seconds compare."""
         return key in self._measured_here
 
-    def nearest(self, limit: int, within: float, without: str) -> list[Record]:
+    def nearest(self, limit: int, within: float, without: str) -> list[R]:
         """The fastest candidates but one: the best of them and those within a factor of it.
 
         Readings that do not compare are ranked apart, and only until a first comparison.
@@ -138,7 +140,7 @@ class History:
     def _compares(self, record: Record) -> bool:
         return self._comparable is None or self._comparable(record)
 
-    def _take(self, records: Sequence[Record]) -> None:
+    def _take(self, records: Sequence[R]) -> None:
         for record in records:
             self._last = record
             if record.origin in KNOWLEDGE:
@@ -147,15 +149,15 @@ class History:
             key = record.candidate_key
             if record.origin in (UNTUNED, DEFAULT, CONFIRM) and self._compares(record):
                 self._measured_here.add(key)
-            if record.is_trial and key not in self._tried:
+            if record.is_counted and key not in self._tried:
                 self._count(record)
 
-    def _count(self, record: Record) -> None:
+    def _count(self, record: R) -> None:
         self._tried.add(record.candidate_key)
         self._tried_at = record.time
         best = self.standings.leader
         self.trials.append(
-            Trial(
+            CountedTrial(
                 index=len(self.trials),
                 elapsed_s=float(record.environment.get("elapsed_s", 0.0)),
                 status=record.measurement.status.value,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.errors import BadInputError, IllegalCandidateError, RecordError
-from foretune.records._record import Record
+from foretune.records._record import Record, Trial
 from foretune.records.metaschedule_import import RECORDS, WORKLOADS
 from foretune.records.queries import top as fastest_first
 from foretune.records.store import Store
@@ -118,8 +118,9 @@ def _candidates(
         by_workload.setdefault(record.workload, []).append(record)
     for key, own in by_workload.items():
         for record in fastest_first(own, top):
-            candidate = record.candidate
-            if candidate is None:
+            if isinstance(record, Trial):
+                candidate = record.candidate
+            else:
                 if key not in spaces and (key not in programs or record.hardware not in machines):
                     left_out["the store lacks the program or the hardware"] += 1
                     continue

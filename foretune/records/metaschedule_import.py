@@ -26,7 +26,7 @@ from typing import Any
 from foretune.errors import BadInputError, ForetuneError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.records._record import Record
+from foretune.records._record import Trial
 from foretune.records.store import SkippedLine
 from foretune.records.trace_form import TraceMatcher, matchers_of, trace_form
 from foretune.space import Candidate, Space
@@ -54,7 +54,7 @@ class ImportOutcome:
     """
 
     workloads: tuple[Workload, ...]
-    records: tuple[Record, ...]
+    records: tuple[Trial[Candidate], ...]
     skipped_workloads: tuple[SkippedLine, ...]
     skipped: tuple[SkippedLine, ...]
     unmatched: int
@@ -135,7 +135,7 @@ class _RecordReader:
         self._target = _target_identity(json.loads(hardware.target))
         self._matchers: dict[str, dict[str, TraceMatcher] | str] = {}
 
-    def read(self, line: bytes) -> Record:
+    def read(self, line: bytes) -> Trial[Candidate]:
         """The record of one line, or _SkipError."""
         # Looking up the workload first spares parsing the traces of unreadable ones.
         workload = self._workload(line)
@@ -143,7 +143,7 @@ class _RecordReader:
         if _target_identity(target) != self._target:
             raise _SkipError("measured for another target")
         candidate = self._candidate(workload, trace)
-        return Record(
+        return Trial(
             workload=workload.key,
             hardware=self._hardware.key,
             candidate_key=candidate.key,

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.measure import Status
-from foretune.records._record import Record
-from foretune.records.standings import Standings
+from foretune.records._record import Record, Trial
+from foretune.records.standings import R, Standings
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from foretune.records.store import Store
-    from foretune.space import Space
+    from foretune.space import SearchSpace
 
 
 @dataclass(frozen=True)
@@ -37,20 +38,15 @@ class TimeSplit:
     failed_s: float
 
 
-def is_trial(record: Record) -> bool:
-    """Whether a record counts against a budget of trials."""
-    return record.is_trial
-
-
 def spent_trials(records: Iterable[Record]) -> int:
     """How many trials the records stand for, failures included.
 
     A candidate is one trial on each hardware, however many records say what became of it.
     """
-    return len({(r.workload, r.hardware, r.candidate_key) for r in records if r.is_trial})
+    return len({(r.workload, r.hardware, r.candidate_key) for r in records if r.is_counted})
 
 
-def top(records: Iterable[Record], k: int | None = None) -> list[Record]:
+def top(records: Iterable[R], k: int | None = None) -> list[R]:
     """The ``k`` best candidates of one workload on one hardware, best first; all if None.
 
     One ``ok`` record per candidate, by the rules of ``foretune.records.standings``. The order of
@@ -59,7 +55,7 @@ def top(records: Iterable[Record], k: int | None = None) -> list[Record]:
     return Standings(records).ranked()[:k]
 
 
-def fastest(records: Iterable[Record]) -> Record | None:
+def fastest(records: Iterable[R]) -> R | None:
     """The first of ``top``, or None where nothing is ``ok``."""
     return Standings(records).best
 
@@ -71,19 +67,19 @@ def best_of_each(store: Store) -> list[Record]:
     return [best for best in bests if best is not None]
 
 
-def with_candidates(records: Iterable[Record], space: Space) -> list[Record]:
+def with_candidates(records: Iterable[Record], space: SearchSpace[C]) -> list[Trial[C]]:
     """Those whose decisions this TVM still generates, each with its candidate.
 
     The others were made for another program, target or version: an invalid entry is a miss.
     """
-    found = []
+    trials = []
     for record in records:
         try:
             candidate = space.candidate(record.decisions)
         except (BadInputError, IllegalCandidateError):
             continue
-        found.append(replace(record, candidate=candidate))
-    return found
+        trials.append(Trial.again(record, candidate))
+    return trials
 
 
 def counts_by_status(records: Iterable[Record]) -> dict[Status, int]:

@@ -9,15 +9,16 @@ from foretune.errors import BadInputError, NothingMeasuredError
 from foretune.measure import Measurement, Measurer, Status
 from foretune.records._record import Record
 from foretune.records.standings import earliest
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
-    from foretune.space import Candidate
+    from foretune.space import SearchCandidate
 
 _MISSING = ("error", "run_error")
 
 
 class ReplayMeasurer(Measurer):
-    """Hands out what was measured before, in the order asked.
+    """Hands out what was measured before, in the order asked, of any kind of candidate.
 
     Of several records of one candidate the earliest that worked counts, so that replaying a journal
     that grew meanwhile gives the same; of one that is out by the rules of
@@ -42,8 +43,8 @@ class ReplayMeasurer(Measurer):
         self._known = {key: each.measurement for key, each in earliest(records).items()}
 
     def measure(
-        self, candidates: Sequence[Candidate], best_s: Mapping[str, float] | None = None
-    ) -> Iterator[tuple[Candidate, Measurement]]:
+        self, candidates: Sequence[C], best_s: Mapping[str, float] | None = None
+    ) -> Iterator[tuple[C, Measurement]]:
         """See ``Measurer.measure``; ``best_s`` changes nothing.
 
         Raises:
@@ -52,7 +53,7 @@ class ReplayMeasurer(Measurer):
         for candidate in candidates:
             yield candidate, self._lookup(candidate)
 
-    def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+    def compare(self, candidates: Sequence[SearchCandidate]) -> list[Measurement]:
         """The records of these candidates, in the order given. Raises as ``measure``."""
         return [self._lookup(candidate) for candidate in candidates]
 
@@ -63,7 +64,7 @@ class ReplayMeasurer(Measurer):
         """Says that measurements were replayed."""
         return {"measurer": "replay"}
 
-    def _lookup(self, candidate: Candidate) -> Measurement:
+    def _lookup(self, candidate: SearchCandidate) -> Measurement:
         known = self._known.get((candidate.workload.key, candidate.key))
         if known is not None:
             return known

@@ -23,15 +23,17 @@ comparisons do not count, and such readings only for candidates without one of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from foretune.measure import Status
 from foretune.records._record import CONFIRM, KNOWLEDGE, Record
 
+R = TypeVar("R", bound=Record)
 
-def in_order(records: Iterable[Record]) -> list[Record]:
+
+def in_order(records: Iterable[R]) -> list[R]:
     """Records in the order of their time, of copies of one line the first."""
-    distinct: dict[tuple[str | float, ...], Record] = {}
+    distinct: dict[tuple[str | float, ...], R] = {}
     for record in records:
         distinct.setdefault(record.identity, record)
     return sorted(distinct.values(), key=order_of)
@@ -43,7 +45,8 @@ def order_of(record: Record) -> tuple[Any, ...]:
     The lowest of two readings of one moment is the later one.
     """
     seconds = tuple(-s for s in record.measurement.seconds)
-    return (record.time, seconds, record.candidate_key, record.origin)
+    measured = (seconds, record.measurement.status.value)
+    return (record.time, *measured, record.candidate_key, record.origin)
 
 
 def earliest(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
@@ -81,7 +84,7 @@ def _puts_out(record: Record) -> bool:
     return failed_again or measurement.status is Status.WRONG_OUTPUT
 
 
-class Standings:
+class Standings(Generic[R]):
     """Takes in records of one workload on one hardware, in any order, and ranks their candidates.
 
     Args:
@@ -95,20 +98,20 @@ class Standings:
 
     def __init__(
         self,
-        records: Iterable[Record] = (),
+        records: Iterable[R] = (),
         comparable: Callable[[Record], bool] | None = None,
     ) -> None:
         self.compared_at: float | None = None
         self._comparable = comparable or _always
-        self._alone: dict[str, Record] = {}
-        self._compared: dict[str, Record] = {}
+        self._alone: dict[str, R] = {}
+        self._compared: dict[str, R] = {}
         self._wrong: set[str] = set()
-        self._leader: Record | None = None
+        self._leader: R | None = None
         self._stale = False
         for record in records:
             self.add(record)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: R) -> None:
         """Takes in one record; one that is taken in twice counts once."""
         measurement = record.measurement
         confirms = record.origin == CONFIRM
@@ -122,7 +125,7 @@ class Standings:
         elif not confirms and measurement.best_s is not None:
             self._take_reading(record)
 
-    def _take_comparison(self, record: Record) -> None:
+    def _take_comparison(self, record: R) -> None:
         self._stale = True
         if self.compared_at is None or record.time > self.compared_at:
             self.compared_at = record.time
@@ -130,7 +133,7 @@ class Standings:
         if record.measurement.ok and (known is None or order_of(record) > order_of(known)):
             self._compared[record.candidate_key] = record
 
-    def _take_reading(self, record: Record) -> None:
+    def _take_reading(self, record: R) -> None:
         key = record.candidate_key
         known = self._alone.get(key)
         if known is not None and self._preference(known) <= self._preference(record):
@@ -141,7 +144,7 @@ class Standings:
         elif self._leader is None or self._rank(key) < self._rank(self._leader.candidate_key):
             self._leader = record
 
-    def record(self, key: str) -> Record | None:
+    def record(self, key: str) -> R | None:
         """The ``ok`` record that stands for a candidate; None if it has none, or is out."""
         if key in self._wrong:
             return None
@@ -157,7 +160,7 @@ class Standings:
         """Whether a candidate is out."""
         return key in self._wrong
 
-    def last_comparison(self) -> list[Record]:
+    def last_comparison(self) -> list[R]:
         """The records of the last comparison whose candidates are not out, best first."""
         last = [
             record
@@ -171,7 +174,7 @@ class Standings:
         known = self._compared.get(key)
         return known is not None and known.time == self.compared_at and key not in self._wrong
 
-    def ranked(self) -> list[Record]:
+    def ranked(self) -> list[R]:
         """One record per candidate, best first, those of the last comparison before all others."""
         records = filter(None, map(self.record, {**self._compared, **self._alone}))
         return sorted(
@@ -184,12 +187,12 @@ class Standings:
         )
 
     @property
-    def best(self) -> Record | None:
+    def best(self) -> R | None:
         """The first of ``ranked``, or None."""
         return next(iter(self.last_comparison() or self.ranked()), None)
 
     @property
-    def leader(self) -> Record | None:
+    def leader(self) -> R | None:
         """The best while a run goes on: newer readings count as well. See rule 4.
 
         None where nothing was measured but by others.
@@ -206,7 +209,7 @@ class Standings:
             self._stale = False
         return self._leader
 
-    def _is_rival(self, record: Record) -> bool:
+    def _is_rival(self, record: R) -> bool:
         """Whether a reading competes with the champion of the last comparison."""
         key = record.candidate_key
         if not record.measurement.ok or record.origin in KNOWLEDGE:
@@ -215,7 +218,7 @@ class Standings:
             return False
         return self.compared_at is None or record.time > self.compared_at
 
-    def _preference(self, record: Record) -> tuple[Any, ...]:
+    def _preference(self, record: R) -> tuple[Any, ...]:
         """The lowest of a candidate's readings stands for it, of those that worked and are ours."""
         measurement = record.measurement
         return (

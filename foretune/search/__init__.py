@@ -22,6 +22,7 @@ from foretune.search import proposers
 from foretune.search._base import Strategy
 from foretune.search._choosing import BatchPolicy, pick
 from foretune.search.sampling import FreshSampler
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
@@ -42,7 +43,7 @@ __all__ = [
     "unregister",
 ]
 
-_STRATEGIES: Registry[Strategy] = Registry(
+_STRATEGIES: Registry[Strategy[Any]] = Registry(
     "strategy",
     "foretune.strategies",
     {
@@ -56,11 +57,11 @@ _STRATEGIES: Registry[Strategy] = Registry(
 
 def create(
     name: str,
-    space: SearchSpace[Any],
-    model: CostModel,
+    space: SearchSpace[C],
+    model: CostModel[C],
     rng: np.random.Generator | int,
     **options: Any,
-) -> Strategy:
+) -> Strategy[C]:
     """Makes the strategy called ``name`` for one space.
 
     Args:
@@ -141,7 +142,7 @@ def descriptions() -> dict[str, str]:
     return _STRATEGIES.descriptions()
 
 
-def register(name: str, factory: Callable[..., Strategy]) -> None:
+def register(name: str, factory: Callable[..., Strategy[Any]]) -> None:
     """Makes ``factory`` known as ``name`` in this process; a taken name is refused."""
     _STRATEGIES.register(name, factory)
 

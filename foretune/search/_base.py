@@ -5,24 +5,25 @@ from __future__ import annotations
 import abc
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
 from foretune._options import refuse_unknown
 from foretune.search.sampling import FreshSampler
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
-    from foretune.records import Record
-    from foretune.space import Candidate, SearchSpace
+    from foretune.records import Trial
+    from foretune.space import SearchSpace
 
 
 _GIVEN = 3
 """Arguments of a factory that are no options: space, model, rng."""
 
 
-class Strategy(abc.ABC):
+class Strategy(abc.ABC, Generic[C]):
     """Proposes candidates of one space.
 
     Life cycle: construct with a space, a cost model and a random generator; then alternate ``ask``
@@ -43,12 +44,14 @@ class Strategy(abc.ABC):
         suggested: What ``suggest`` was told, by key.
     """
 
-    def __init__(self, space: SearchSpace[Any], model: CostModel, rng: np.random.Generator) -> None:
+    def __init__(
+        self, space: SearchSpace[C], model: CostModel[C], rng: np.random.Generator
+    ) -> None:
         self.space = space
         self.model = model
         self.rng = rng
         self.fresh = FreshSampler(space, rng)
-        self.suggested: dict[str, Candidate] = {}
+        self.suggested: dict[str, C] = {}
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -68,7 +71,7 @@ class Strategy(abc.ABC):
         """A few words for the progress of a run; empty where there is nothing to say."""
         return ""
 
-    def suggest(self, candidates: Sequence[Candidate]) -> None:
+    def suggest(self, candidates: Sequence[C]) -> None:
         """Takes in candidates of this space that may be fast, the likeliest first.
 
         Schedules that were fast for other programs, for example: nobody has measured them here. A
@@ -78,15 +81,15 @@ class Strategy(abc.ABC):
             self.suggested.setdefault(candidate.key, candidate)
 
     @abc.abstractmethod
-    def ask(self, n: int) -> list[Candidate]:
+    def ask(self, n: int) -> list[C]:
         """Proposes up to ``n`` distinct candidates that were never proposed or told before.
 
         An empty list means that the space is exhausted.
         """
 
-    def tell(self, records: Sequence[Record]) -> None:
-        """Takes in records of this space (each with its ``candidate``), proposed by it or not.
+    def tell(self, trials: Sequence[Trial[C]]) -> None:
+        """Takes in what was measured in this space, proposed by it or not.
 
         They are not proposed again. A strategy that learns from them overrides this, and calls it.
         """
-        self.fresh.mark(records)
+        self.fresh.mark(trials)

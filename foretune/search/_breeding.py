@@ -8,17 +8,17 @@ kept, as long as it leads to something that is measured.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
 from foretune.search.proposers import Variant
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
-    from foretune.space import Candidate, SearchSpace
+    from foretune.space import SearchSpace
 
 
 @dataclass(frozen=True)
@@ -42,47 +42,45 @@ def pairs(n: int, count: int, rng: np.random.Generator) -> list[list[int]]:
 
 
 def child(
-    space: SearchSpace[Any],
-    parent: Candidate,
-    other: Candidate,
+    space: SearchSpace[C],
+    parent: C,
+    other: C,
     how: Breeding,
     rng: np.random.Generator,
-) -> Candidate:
+) -> C:
     """A child of one parent or of both; it may be one of them."""
-    made: Candidate
     if rng.random() < how.crossover:
-        made = space.crossover(parent, other, rng)
-        return made
+        return space.crossover(parent, other, rng)
     made = space.mutate(parent, rng)
     while rng.random() < how.further:
         made = space.mutate(made, rng)
     return made
 
 
-def in_turns(*ranked: Iterable[Candidate]) -> list[Candidate]:
+def in_turns(*ranked: Sequence[C]) -> list[C]:
     """The first of each list, then the second of each, and so on."""
-    rounds = itertools.zip_longest(*ranked)
-    return [candidate for each in rounds for candidate in each if candidate is not None]
+    longest = max(map(len, ranked), default=0)
+    return [each[at] for at in range(longest) for each in ranked if at < len(each)]
 
 
-class Lineage:
+class Lineage(Generic[C]):
     """What programs were made of; of a crossover the first parent counts."""
 
     def __init__(self) -> None:
-        self._parents: dict[str, Variant] = {}
+        self._parents: dict[str, Variant[C]] = {}
 
     def __len__(self) -> int:
         """Programs of which a parent is known."""
         return len(self._parents)
 
-    def add(self, parent: Variant, children: Iterable[Candidate]) -> None:
+    def add(self, parent: Variant[C], children: Iterable[C]) -> None:
         """Keeps what children were made of, unless it is known already."""
         for each in children:
             self._parents.setdefault(each.key, parent)
 
-    def of(self, candidate: Candidate, most: int) -> list[Variant]:
+    def of(self, candidate: C, most: int) -> list[Variant[C]]:
         """The programs that one came from, its parent first, as they were when it was made."""
-        found: dict[str, Variant] = {}
+        found: dict[str, Variant[C]] = {}
         key = candidate.key
         while (parent := self._parents.get(key)) is not None and len(found) < most:
             key = parent.candidate.key
@@ -91,9 +89,9 @@ class Lineage:
             found[key] = parent
         return list(found.values())
 
-    def keep(self, candidates: Iterable[Candidate]) -> None:
+    def keep(self, candidates: Iterable[C]) -> None:
         """Forgets all but the lines of some programs."""
-        kept: dict[str, Variant] = {}
+        kept: dict[str, Variant[C]] = {}
         for last in candidates:
             key = last.key
             while key in self._parents and key not in kept:

@@ -11,17 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from foretune._options import Share, require_options
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
     from foretune.search.sampling import FreshSampler
-    from foretune.space import Candidate
+    from foretune.space import SearchCandidate
 
 APART = 2
 """Decisions in which proposals of a batch differ."""
@@ -50,12 +51,12 @@ class BatchPolicy:
 
 
 def pick(
-    scored: Iterable[tuple[Candidate, float]],
+    scored: Iterable[tuple[C, float]],
     n: int,
     policy: BatchPolicy,
-    fresh: FreshSampler,
-    model: CostModel | None = None,
-) -> list[Candidate]:
+    fresh: FreshSampler[C],
+    model: CostModel[C] | None = None,
+) -> list[C]:
     """Up to ``n`` of scored candidates and of random ones, new and legal; none is marked yet.
 
     Args:
@@ -75,7 +76,7 @@ def pick(
     return guided + fresh.random(explored, guided)
 
 
-def may_judge(model: CostModel, measured: int, warmup: int) -> bool:
+def may_judge(model: CostModel[Any], measured: int, warmup: int) -> bool:
     """Whether a model's scores are worth following after so many measurements.
 
     Args:
@@ -87,16 +88,14 @@ def may_judge(model: CostModel, measured: int, warmup: int) -> bool:
     return (able.informed or measured >= warmup) and able.ready
 
 
-def _ranked(scored: Iterable[tuple[Candidate, float]], fresh: FreshSampler) -> list[Candidate]:
+def _ranked(scored: Iterable[tuple[C, float]], fresh: FreshSampler[C]) -> list[C]:
     pairs = list(scored)
     fresh.illegal.update(candidate.key for candidate, score in pairs if math.isnan(score))
     known = [pair for pair in pairs if not math.isnan(pair[1])]
     return [candidate for candidate, _ in sorted(known, key=lambda pair: -pair[1])]
 
 
-def _looked_at(
-    best: Sequence[Candidate], n: int, model: CostModel, fresh: FreshSampler
-) -> list[Candidate]:
+def _looked_at(best: Sequence[C], n: int, model: CostModel[C], fresh: FreshSampler[C]) -> list[C]:
     """The best after a closer look, where the model has one: ``n`` are chosen from these alone."""
     closer = model.abilities.closer
     nearer = best[: max(closer, LOOKED_AT * n)] if closer else []
@@ -108,18 +107,18 @@ def _looked_at(
     return _ranked(found, fresh)
 
 
-def ordered(candidates: Sequence[Candidate], scores: npt.NDArray[np.float64]) -> list[Candidate]:
+def ordered(candidates: Sequence[C], scores: npt.NDArray[np.float64]) -> list[C]:
     """The highest score first, equal ones as they were given; those without one last."""
     order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
     return [candidates[at] for at in order.tolist()]
 
 
 def drawn(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[C],
     scores: npt.NDArray[np.float64],
     temperature: float,
     rng: np.random.Generator,
-) -> list[Candidate]:
+) -> list[C]:
     """Candidates in an order that follows their scores softly.
 
     It is a draw without replacement in which each weighs ``exp(score / temperature)``: an error of
@@ -136,14 +135,14 @@ def drawn(
     return [candidates[at] for at in np.argsort(-noisy, kind="stable").tolist()]
 
 
-def spread(ranked: Iterable[Candidate], least: int = APART) -> Iterator[Candidate]:
+def spread(ranked: Iterable[C], least: int = APART) -> Iterator[C]:
     """Candidates that differ from every earlier one in ``least`` decisions first, then the rest.
 
     What differs in one decision from a better one teaches little that the better one does not.
     One by one: who takes a few of many compares only these few with one another.
     """
-    apart: list[Candidate] = []
-    near: list[Candidate] = []
+    apart: list[C] = []
+    near: list[C] = []
     for candidate in ranked:
         close = any(
             candidate.sketch.key == other.sketch.key and difference(candidate, other) < least
@@ -157,6 +156,6 @@ def spread(ranked: Iterable[Candidate], least: int = APART) -> Iterator[Candidat
     yield from near
 
 
-def difference(a: Candidate, b: Candidate) -> int:
+def difference(a: SearchCandidate, b: SearchCandidate) -> int:
     """Decisions in which two candidates of one sketch differ."""
     return sum(x != y for x, y in zip(a.decisions, b.decisions, strict=True))

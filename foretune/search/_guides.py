@@ -24,7 +24,7 @@ _KINDS: Mapping[str, tuple[type[Any], type[Any]]] = {
 """Name of a guide -> the ranker that it needs, and the guide."""
 
 
-def chosen_guide(model: CostModel, hardware: Hardware, config: GradientConfig) -> Guide | None:
+def chosen_guide(model: CostModel[Any], hardware: Hardware, config: GradientConfig) -> Guide | None:
     """What ``config.guide`` and ``config.weights`` name.
 
     Args:

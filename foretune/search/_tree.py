@@ -16,29 +16,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar, Generic
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from foretune.space import Candidate
+from foretune.space.protocol import C
 
 _SLOPE_STRENGTH = 4.0
 """Measured programs with scores of unit variance that weigh as much as the belief that a score is
 in log2 slow-downs."""
 
 
-@dataclass(eq=False)
-class Node:
-    """A program in the tree; the root, which stands for the untransformed one, has no candidate.
+@dataclass(eq=False, kw_only=True)
+class Fork(Generic[C]):
+    """Where programs come from: another program, or the root, which stands for the untransformed.
 
     Attributes:
-        candidate: The program.
-        parent: Where it came from.
         children: What came from it.
-        score: What the cost model says; NaN until it was asked.
-        seconds: Measured seconds per call.
-        failed: Whether measuring it failed: a dead end with reward 0.
         barren: Fruitless expansions.
         in_a_row: Those since the last one that was not.
         lost_visits, lost_total: Visits and rewards of what came from it and is no longer kept.
@@ -48,12 +42,7 @@ class Node:
         waiting: Whether nothing here or below can be selected before that outcome is known.
     """
 
-    candidate: Candidate | None
-    parent: Node | None
-    children: list[Node] = field(default_factory=list)
-    score: float = math.nan
-    seconds: float | None = None
-    failed: bool = False
+    children: list[Node[C]] = field(default_factory=list)
     barren: int = 0
     in_a_row: int = 0
     lost_visits: int = 0
@@ -64,17 +53,36 @@ class Node:
     pending: int = 0
     waiting: bool = False
 
+
+@dataclass(eq=False)
+class Node(Fork[C]):
+    """A program in the tree.
+
+    Attributes:
+        candidate: The program.
+        parent: Where it came from.
+        score: What the cost model says; NaN until it was asked.
+        seconds: Measured seconds per call.
+        failed: Whether measuring it failed: a dead end with reward 0.
+    """
+
+    candidate: C
+    parent: Fork[C]
+    score: float = math.nan
+    seconds: float | None = None
+    failed: bool = False
+
     @property
     def open(self) -> bool:
         """Whether it may be measured."""
         return self.seconds is None and not self.failed
 
-    def ancestors(self) -> Iterator[Node]:
+    def ancestors(self) -> Iterator[Node[C]]:
         """The programs it came from, its parent first; the root is none."""
-        node = self.parent
-        while node is not None and node.candidate is not None:
-            yield node
-            node = node.parent
+        above = self.parent
+        while isinstance(above, Node):
+            yield above
+            above = above.parent
 
 
 def uct(total: float, visits: int, parent_visits: int, c: float) -> float:
@@ -89,7 +97,7 @@ def uct(total: float, visits: int, parent_visits: int, c: float) -> float:
     return total / visits + c * math.sqrt(math.log(parent_visits) / visits)
 
 
-class Tree:
+class Tree(Generic[C]):
     """Nodes by the keys of their candidates, no key twice.
 
     Args:
@@ -98,25 +106,25 @@ class Tree:
         patience: Fruitless expansions in a row after which a node is a dead end.
     """
 
-    node_type: ClassVar[type[Node]] = Node
+    node_type: ClassVar[type[Node[Any]]] = Node
 
     def __init__(self, branching: int, exploration: float, patience: int) -> None:
-        self.root = Node(None, None)
-        self.nodes: dict[str, Node] = {}
+        self.root: Fork[C] = Fork()
+        self.nodes: dict[str, Node[C]] = {}
         self._branching = branching
         self._exploration = exploration
         self._patience = patience
 
-    def add(self, candidate: Candidate, parent: Node | None = None) -> Node:
+    def add(self, candidate: C, parent: Node[C] | None = None) -> Node[C]:
         """A new node; under the root if ``parent`` is None. The candidate must be new."""
-        node = self.node_type(candidate, parent or self.root)
+        node: Node[C] = self.node_type(candidate, parent or self.root)
         (parent or self.root).children.append(node)
         self.nodes[candidate.key] = node
         return node
 
-    def room(self, node: Node) -> int:
+    def room(self, node: Node[C]) -> int:
         """How many more children a node may have now."""
-        if node.failed or node.candidate is None:
+        if node.failed:
             return 0
         failed = sum(child.failed for child in node.children)
         # A dead end is a fruitless expansion, and takes no other child's place.
@@ -125,32 +133,32 @@ class Tree:
         most = self._branching or 1 + int(0.5 * math.log2(node.visits + 1))
         return most - (len(node.children) - failed) - node.pending
 
-    def select(self) -> Node | None:
+    def select(self) -> Node[C] | None:
         """The node to expand next, counted as visited until ``settle``; None if there is none.
 
         Until then a selection counts as a visit without reward, so that the next one looks
         elsewhere; a branch that is full with what was selected is passed over, not waited for.
         """
-        node = self.root
-        while self.room(node) < 1:
-            below = [child for child in node.children if not (child.closed or child.waiting)]
+        at = self.root
+        while not isinstance(at, Node) or self.room(at) < 1:
+            below = [child for child in at.children if not (child.closed or child.waiting)]
             if below:
-                visits = node.visits + node.pending
-                node = max(
+                visits = at.visits + at.pending
+                at = max(
                     below,
                     key=lambda n: uct(n.total, n.visits + n.pending, visits, self._exploration),
                 )
                 continue
-            if node.parent is None:
+            if not isinstance(at, Node):
                 return None
             # With a selection pending it may have children soon.
-            node.waiting, node.closed = node.pending > 0, node.pending == 0
-            node = node.parent
-        for visited in (node, *node.ancestors(), self.root):
+            at.waiting, at.closed = at.pending > 0, at.pending == 0
+            at = at.parent
+        for visited in (at, *at.ancestors(), self.root):
             visited.pending += 1
-        return node
+        return at
 
-    def expanded(self, node: Node, fruitful: bool) -> None:
+    def expanded(self, node: Node[C], fruitful: bool) -> None:
         """Takes note that somebody tried to edit a program, and whether anything new came of it."""
         node.barren += not fruitful
         node.in_a_row = 0 if fruitful else node.in_a_row + 1
@@ -185,11 +193,10 @@ class Tree:
             node.total += sum(rewards) / len(rewards)
         # Children come after their parents.
         for node in reversed(nodes):
-            assert node.parent is not None
             node.parent.visits += node.visits
             node.parent.total += node.total
 
-    def levels(self, node: Node, slope: float, offset: float) -> list[float]:
+    def levels(self, node: Node[C], slope: float, offset: float) -> list[float]:
         """What a node's reward is the mean of: its own level."""
         return [_level(node, slope, offset)]
 
@@ -207,7 +214,6 @@ class Tree:
         node = self.nodes.pop(key, None)
         if node is None:
             return
-        assert node.parent is not None
         node.parent.children.remove(node)
         node.parent.children += node.children
         for child in node.children:
@@ -242,26 +248,24 @@ class Tree:
             for _, key in leaves[: len(spare) - most]:
                 self._cut(spare.pop(key))
 
-    def _cut(self, node: Node) -> None:
+    def _cut(self, node: Node[C]) -> None:
         """Takes a program out of the tree, and what came from it."""
-        assert node.parent is not None
         node.parent.children.remove(node)
         node.parent.lost_visits += node.visits
         node.parent.lost_total += node.total
         below = [node]
         while below:
             gone = below.pop()
-            assert gone.candidate is not None
             del self.nodes[gone.candidate.key]
             below += gone.children
 
 
-def _lives(node: Node) -> bool:
+def _lives(node: Node[Any]) -> bool:
     """Whether a program or something that came from it is no dead end."""
     return not node.failed or any(map(_lives, node.children))
 
 
-def _line(nodes: Iterable[Node]) -> tuple[float, float]:
+def _line(nodes: Iterable[Node[Any]]) -> tuple[float, float]:
     """Slope and offset that turn scores into levels: least squares over measured nodes."""
     pairs = [
         (node.score, -math.log2(node.seconds))
@@ -277,7 +281,7 @@ def _line(nodes: Iterable[Node]) -> tuple[float, float]:
     return slope, float(levels.mean() - slope * scores.mean())
 
 
-def _level(node: Node, slope: float, offset: float) -> float:
+def _level(node: Node[Any], slope: float, offset: float) -> float:
     if node.failed:
         return -math.inf
     if node.seconds is not None:

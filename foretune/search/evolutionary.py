@@ -51,11 +51,12 @@ from foretune.search._choosing import (
     pick,
 )
 from foretune.search.proposers import Situation, Variant
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
-    from foretune.records import Record
-    from foretune.space import Candidate, SearchSpace
+    from foretune.records import Trial
+    from foretune.space import SearchCandidate, SearchSpace
 
 _SUITED_SHARE = 0.75
 """Share of a first batch without an informed model that the draft chooses; the rest is uniform, in
@@ -118,7 +119,7 @@ class EvolutionConfig:
         require_options("evolutionary", self)
 
 
-class Evolutionary(Strategy):
+class Evolutionary(Strategy[C]):
     """Breeds candidates from the fastest measured ones; the model decides which are worth a trial.
 
     Args:
@@ -135,8 +136,8 @@ class Evolutionary(Strategy):
 
     def __init__(
         self,
-        space: SearchSpace[Any],
-        model: CostModel,
+        space: SearchSpace[C],
+        model: CostModel[C],
         rng: np.random.Generator,
         **options: Any,
     ) -> None:
@@ -147,15 +148,15 @@ class Evolutionary(Strategy):
         self.proposer = (
             None if plain else proposers.create(self.config.proposer, space, rng, **rest)
         )
-        self._prepared: list[Situation] = []
+        self._prepared: list[Situation[C]] = []
         self._foresaw: set[str] = set()
-        self._lineage = Lineage()
+        self._lineage: Lineage[C] = Lineage()
         """For proposers, which are told of ancestors."""
         self._scores: dict[str, float] = {}
         """By key, of this batch."""
         self._failed: set[str] = set()
         self._sketches = {sketch.key for sketch in space.sketches}
-        self.measured: dict[str, tuple[float, Candidate]] = {}
+        self.measured: dict[str, tuple[float, C]] = {}
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -176,7 +177,7 @@ class Evolutionary(Strategy):
         """What the proposer has to say."""
         return "" if self.proposer is None else self.proposer.status
 
-    def ask(self, n: int) -> list[Candidate]:
+    def ask(self, n: int) -> list[C]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
         guided = may_judge(self.model, len(self.measured), self.config.warmup)
         chosen = self._start(n, guided)
@@ -192,18 +193,18 @@ class Evolutionary(Strategy):
             self._look_ahead()
         return proposed
 
-    def tell(self, records: Sequence[Record]) -> None:
+    def tell(self, trials: Sequence[Trial[C]]) -> None:
         """Adds what ran to the parents; what failed is only never proposed again."""
-        super().tell(records)
-        for record in records:
-            seconds = record.measurement.best_s
-            if record.candidate is None or not record.measurement.ran or seconds is None:
-                self._failed.add(record.candidate_key)
+        super().tell(trials)
+        for trial in trials:
+            seconds = trial.measurement.best_s
+            if not trial.measurement.ran or seconds is None:
+                self._failed.add(trial.candidate_key)
                 continue
-            if record.candidate.sketch.key in self._sketches:
-                self.measured[record.candidate_key] = (seconds, record.candidate)
+            if trial.candidate.sketch.key in self._sketches:
+                self.measured[trial.candidate_key] = (seconds, trial.candidate)
 
-    def _start(self, n: int, guided: bool) -> list[Candidate]:
+    def _start(self, n: int, guided: bool) -> list[C]:
         """Starts of the space and what was suggested, not proposed yet, the model's choice of it.
 
         Rounded up: a batch of one is a start, too.
@@ -216,9 +217,7 @@ class Evolutionary(Strategy):
         suggested = self._choice(self.suggested.values(), further, guided) if further else []
         return chosen + self.fresh.legal(further, [c for c in suggested if c.key not in known])
 
-    def _choice(
-        self, candidates: Iterable[Candidate], wanted: int, guided: bool
-    ) -> list[Candidate]:
+    def _choice(self, candidates: Iterable[C], wanted: int, guided: bool) -> list[C]:
         """Those that are new, the best first if the model may say which these are.
 
         It looks closer at some more than are wanted, where it does that.
@@ -232,7 +231,7 @@ class Evolutionary(Strategy):
             return ranked
         return ordered(nearer, self.model.look(nearer)) + ranked[len(nearer) :]
 
-    def _explore(self, n: int) -> list[Candidate]:
+    def _explore(self, n: int) -> list[C]:
         """A spread first batch: the sketches in turn, most of it programs that suit the machine."""
         pool = self.fresh.unseen(self.config.pool * n)
         suited = self._suited(pool, n) if self.config.prior else []
@@ -241,7 +240,7 @@ class Evolutionary(Strategy):
         first = self.fresh.legal(round(_SUITED_SHARE * n), _by_sketch(suited))
         return first + self.fresh.legal(n - len(first), _by_sketch(others))
 
-    def _exploit(self, n: int) -> list[Candidate]:
+    def _exploit(self, n: int) -> list[C]:
         """A batch from generations of children, ranked by the model and thinned for diversity."""
         config, informed = self.config, self.model.abilities.informed
         generations = config.informed_generations if informed else config.generations
@@ -249,7 +248,7 @@ class Evolutionary(Strategy):
         ranking = sorted(self.measured.values(), key=lambda m: (m[0], m[1].key))
         elites = [c for _, c in ranking[: config.elites]]
         size = math.ceil(per_ask * n / generations)
-        scored: dict[str, Candidate] = {}
+        scored: dict[str, C] = {}
         scores = self._scores = {}
         suggested = list(self.suggested.values()) if config.suggested else []
         parents = elites or suggested[: config.elites]
@@ -270,7 +269,7 @@ class Evolutionary(Strategy):
         bred = [(scored[key], scores[key]) for key in sorted(scored)]
         return pick(bred, n, policy, self.fresh, self.model)
 
-    def _newcomers(self, n: int, exclude: Iterable[str]) -> list[Candidate]:
+    def _newcomers(self, n: int, exclude: Iterable[str]) -> list[C]:
         """New random candidates, by the draft if it is on, the most promising first."""
         if n < 1 or not self.config.prior:
             return self.fresh.unseen(n, exclude)
@@ -279,12 +278,12 @@ class Evolutionary(Strategy):
             size = max(self.config.informed_pool * n, _LEAST_POOL)
         return self._suited(self.fresh.unseen(size, exclude), n)
 
-    def _suited(self, pool: Sequence[Candidate], n: int) -> list[Candidate]:
+    def _suited(self, pool: Sequence[C], n: int) -> list[C]:
         """``n`` of the pool by the draft, softly: noise lets a misjudged candidate through."""
         scale = _INFORMED_NOISE if self.model.abilities.informed_draft else _NOISE
         return drawn(pool, self.model.draft(pool), scale, self.rng)[:n]
 
-    def _breed(self, parents: Sequence[Candidate], n: int, known: set[str]) -> list[Candidate]:
+    def _breed(self, parents: Sequence[C], n: int, known: set[str]) -> list[C]:
         """Up to ``n`` new distinct children; earlier parents are likelier (rank-based)."""
         if not parents or n < 1:
             return []
@@ -292,7 +291,7 @@ class Evolutionary(Strategy):
         litter = self.config.informed_litter if informed else self.config.litter
         wanted = n * (litter if self.config.prior else 1)
         drawn_pairs = pairs(len(parents), 4 * wanted, self.rng)
-        children: dict[str, Candidate] = {}
+        children: dict[str, C] = {}
         if self.proposer is not None:
             mutants = round((1 - self.config.crossover) * wanted)
             asked = [parents[first] for first, _ in drawn_pairs[:mutants]]
@@ -312,10 +311,10 @@ class Evolutionary(Strategy):
         bred = list(children.values())
         return self._suited(bred, n) if self.config.prior else bred
 
-    def _is_unknown(self, child: Candidate, known: set[str]) -> bool:
+    def _is_unknown(self, child: C, known: set[str]) -> bool:
         return child.key not in known and self.fresh.is_new(child)
 
-    def _edits(self, parents: Sequence[Candidate]) -> list[tuple[Candidate, list[Candidate]]]:
+    def _edits(self, parents: Sequence[C]) -> list[tuple[C, list[C]]]:
         """What the proposer makes of each parent: as many edits as it occurs."""
         assert self.proposer is not None
         distinct = {parent.key: parent for parent in parents}
@@ -324,19 +323,19 @@ class Evolutionary(Strategy):
         asked = [self._situation(parent, counts[key], best) for key, parent in distinct.items()]
         return list(zip(distinct.values(), self.proposer.propose(asked), strict=True))
 
-    def _remember(self, parent: Candidate, children: Iterable[Candidate]) -> None:
+    def _remember(self, parent: C, children: Iterable[C]) -> None:
         """Keeps what children were made of."""
         self._lineage.add(Variant(parent, score=self._scores.get(parent.key)), children)
 
-    def _variant(self, candidate: Candidate, score: float | None = None) -> Variant:
+    def _variant(self, candidate: C, score: float | None = None) -> Variant[C]:
         seconds, _ = self.measured.get(candidate.key, (None, candidate))
         return Variant(candidate, score, seconds, candidate.key in self._failed)
 
-    def _fastest(self) -> Variant | None:
+    def _fastest(self) -> Variant[C] | None:
         fastest = min(self.measured.values(), key=lambda m: (m[0], m[1].key), default=None)
         return None if fastest is None else self._variant(fastest[1])
 
-    def _situation(self, parent: Candidate, wanted: int, best: Variant | None) -> Situation:
+    def _situation(self, parent: C, wanted: int, best: Variant[C] | None) -> Situation[C]:
         program = self._variant(parent, self._scores.get(parent.key))
         line = self._lineage.of(parent, _ANCESTORS)
         ancestors = tuple(self._variant(each.candidate, each.score) for each in line)
@@ -356,7 +355,7 @@ class Evolutionary(Strategy):
             self._prepared = [self._situation(each, self.config.litter, best) for each in fastest]
             self.proposer.prepare(self._prepared)
 
-    def _foreseen(self, known: set[str]) -> list[tuple[Situation, list[Candidate]]]:
+    def _foreseen(self, known: set[str]) -> list[tuple[Situation[C], list[C]]]:
         """What the proposer made of the programs that it was told of before."""
         prepared, self._prepared = self._prepared, []
         if self.proposer is None or not prepared:
@@ -369,7 +368,7 @@ class Evolutionary(Strategy):
         return found
 
     def _tell_proposer(
-        self, foreseen: Sequence[tuple[Situation, list[Candidate]]], scores: Mapping[str, float]
+        self, foreseen: Sequence[tuple[Situation[C], list[C]]], scores: Mapping[str, float]
     ) -> None:
         """What the model thinks of its edits, and of what they were made of."""
         if self.proposer is None or not foreseen:
@@ -382,8 +381,8 @@ class Evolutionary(Strategy):
 
     def _score(
         self,
-        children: Sequence[Candidate],
-        scored: dict[str, Candidate],
+        children: Sequence[C],
+        scored: dict[str, C],
         scores: dict[str, float],
     ) -> None:
         found = self.model.predict(children).score.tolist()
@@ -394,13 +393,13 @@ class Evolutionary(Strategy):
                 scored[each.key], scores[each.key] = each, score
 
 
-def _keys(candidates: Iterable[Candidate]) -> list[str]:
+def _keys(candidates: Iterable[SearchCandidate]) -> list[str]:
     return [c.key for c in candidates]
 
 
-def _by_sketch(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _by_sketch(candidates: Sequence[C]) -> list[C]:
     """One of each sketch in turn, keeping the order within a sketch."""
-    queues: dict[str, list[Candidate]] = {}
+    queues: dict[str, list[C]] = {}
     for candidate in candidates:
         queues.setdefault(candidate.sketch.key, []).append(candidate)
     return in_turns(*queues.values())

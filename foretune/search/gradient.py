@@ -45,12 +45,13 @@ from foretune.search._guide import Guide
 from foretune.search._guides import chosen_guide
 from foretune.search._relaxed import Changes
 from foretune.search.evolutionary import Evolutionary
+from foretune.space import Candidate
 from foretune.symbolic import UnsupportedTraceError
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
-    from foretune.records import Record
-    from foretune.space import Candidate, Space
+    from foretune.records import Trial
+    from foretune.space import Space
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ _LANDSCAPES = 32
 search for every task. Others are compiled again."""
 
 
-class Gradient(Strategy):
+class Gradient(Strategy[Candidate]):
     """Climbs the score of a perceptron, or of a world model; the model picks what is measured.
 
     Where no sketch of the space can be climbed (a trace that is not understood, no trained guide
@@ -101,7 +102,7 @@ class Gradient(Strategy):
     def __init__(
         self,
         space: Space,
-        model: CostModel,
+        model: CostModel[Candidate],
         rng: np.random.Generator,
         *,
         guide: Guide | str = GradientConfig.guide,
@@ -156,11 +157,11 @@ class Gradient(Strategy):
             self._waiting.pop(candidate.key, None)
         return proposed
 
-    def tell(self, records: Sequence[Record]) -> None:
+    def tell(self, trials: Sequence[Trial[Candidate]]) -> None:
         """What ran may become an elite; what failed is only never proposed again."""
-        self._evolution.tell(records)
-        for record in records:
-            self._waiting.pop(record.candidate_key, None)
+        self._evolution.tell(trials)
+        for trial in trials:
+            self._waiting.pop(trial.candidate_key, None)
 
     def explore(self) -> bool:
         """Looks for candidates that the guide scores high; they wait to be proposed.

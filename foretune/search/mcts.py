@@ -40,11 +40,12 @@ from foretune.search._choosing import (
 )
 from foretune.search._tree import Node, Tree
 from foretune.search.proposers import Situation, Variant
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
-    from foretune.records import Record
-    from foretune.space import Candidate, Space
+    from foretune.records import Trial
+    from foretune.space import SearchSpace
 
 _LEAST_POOL = 512
 """Random candidates that an informed draft chooses the first roots from, at least."""
@@ -94,7 +95,7 @@ class MctsConfig:
         require_options("mcts", self)
 
 
-class Mcts(Strategy):
+class Mcts(Strategy[C]):
     """Grows a tree of edits guided by UCT; a proposer makes the edits, the model values them.
 
     Args:
@@ -105,21 +106,21 @@ class Mcts(Strategy):
     """
 
     config_type: ClassVar[type[MctsConfig]] = MctsConfig
-    tree_type: ClassVar[type[Tree]] = Tree
+    tree_type: ClassVar[type[Tree[Any]]] = Tree
 
     def __init__(
-        self, space: Space, model: CostModel, rng: np.random.Generator, **options: Any
+        self, space: SearchSpace[C], model: CostModel[C], rng: np.random.Generator, **options: Any
     ) -> None:
         super().__init__(space, model, rng)
         self.config, rest = configured(self.config_type, "mcts", options)
         config = self.config
         self.proposer = proposers.create(config.proposer, space, rng, **rest)
-        self.tree = self.tree_type(config.branching, config.exploration, config.patience)
+        self.tree: Tree[C] = self.tree_type(config.branching, config.exploration, config.patience)
         self.expanded = 0
         self._sketches = {sketch.key for sketch in space.sketches}
         self._measured = 0
-        self._best: Node | None = None
-        self._prepared: list[tuple[Node, Situation]] = []
+        self._best: Node[C] | None = None
+        self._prepared: list[tuple[Node[C], Situation[C]]] = []
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -132,7 +133,7 @@ class Mcts(Strategy):
         """What the proposer has to say."""
         return self.proposer.status
 
-    def ask(self, n: int) -> list[Candidate]:
+    def ask(self, n: int) -> list[C]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
         config = self.config
         self._rescore()
@@ -150,12 +151,12 @@ class Mcts(Strategy):
         self._look_ahead()
         return asked
 
-    def tell(self, records: Sequence[Record]) -> None:
+    def tell(self, trials: Sequence[Trial[C]]) -> None:
         """What ran counts with its seconds from now on; what failed is a dead end."""
-        super().tell(records)
-        for record in records:
-            candidate, measurement = record.candidate, record.measurement
-            if candidate is None or candidate.sketch.key not in self._sketches:
+        super().tell(trials)
+        for trial in trials:
+            candidate, measurement = trial.candidate, trial.measurement
+            if candidate.sketch.key not in self._sketches:
                 continue
             node = self.tree.nodes.get(candidate.key) or self._adopted(candidate)
             if not measurement.ran or measurement.best_s is None:
@@ -166,7 +167,7 @@ class Mcts(Strategy):
             if self._best is None or node.seconds < (self._best.seconds or math.inf):
                 self._best = node
 
-    def _adopted(self, candidate: Candidate) -> Node:
+    def _adopted(self, candidate: C) -> Node[C]:
         """A node for a program that the tree does not know, of an earlier run for example.
 
         What was between two measured programs is not on record, but what is measured together
@@ -208,7 +209,7 @@ class Mcts(Strategy):
             self._score([self.tree.add(root) for root in roots])
         self.tree.revalue()
 
-    def _selected(self, n: int) -> list[tuple[Node, Situation]]:
+    def _selected(self, n: int) -> list[tuple[Node[C], Situation[C]]]:
         """Up to ``n`` nodes to expand, by UCT, none of them oftener than it has room."""
         nodes = []
         for _ in range(n):
@@ -219,7 +220,7 @@ class Mcts(Strategy):
         self.tree.settle()
         return [(node, self._situation(node)) for node in nodes]
 
-    def _foreseen(self) -> list[tuple[Node, Situation]]:
+    def _foreseen(self) -> list[tuple[Node[C], Situation[C]]]:
         """What the proposer was told of before the last measurements, as far as it still counts."""
         prepared, self._prepared = self._prepared, []
         return [
@@ -236,7 +237,7 @@ class Mcts(Strategy):
             self._prepared = list({id(node): (node, known) for node, known in found}.values())
             self.proposer.prepare([situation for _, situation in self._prepared])
 
-    def _situation(self, node: Node) -> Situation:
+    def _situation(self, node: Node[C]) -> Situation[C]:
         return Situation(
             _variant(node),
             self.config.alternatives,
@@ -244,7 +245,7 @@ class Mcts(Strategy):
             None if self._best is None else _variant(self._best),
         )
 
-    def _expand(self, nodes: Sequence[tuple[Node, Situation]], fill: bool = False) -> bool:
+    def _expand(self, nodes: Sequence[tuple[Node[C], Situation[C]]], fill: bool = False) -> bool:
         """One batch of expansions; False if there was nothing to expand.
 
         Args:
@@ -256,7 +257,7 @@ class Mcts(Strategy):
         self.expanded += len(nodes)
         proposed = self.proposer.propose([situation for _, situation in nodes])
         scores = self._judged(proposed)
-        added: list[Node] = []
+        added: list[Node[C]] = []
         for (node, situation), edits in zip(nodes, proposed, strict=True):
             known = [edit for edit in edits if edit.key in scores]
             self.proposer.judged(situation, [Variant(e, scores[e.key]) for e in known])
@@ -272,7 +273,7 @@ class Mcts(Strategy):
         self.tree.revalue()
         return True
 
-    def _judged(self, proposed: Sequence[Sequence[Candidate]]) -> dict[str, float]:
+    def _judged(self, proposed: Sequence[Sequence[C]]) -> dict[str, float]:
         """Scores of those proposals that are new and legal, by key."""
         new = {edit.key: edit for edits in proposed for edit in edits if self._is_new(edit)}
         scores = dict(zip(new, self._scores(list(new.values())), strict=True))
@@ -280,24 +281,24 @@ class Mcts(Strategy):
         self.fresh.illegal.update(key for key, score in scores.items() if math.isnan(score))
         return {key: score for key, score in scores.items() if not math.isnan(score)}
 
-    def _is_new(self, candidate: Candidate) -> bool:
+    def _is_new(self, candidate: C) -> bool:
         return candidate.key not in self.tree.nodes and self.fresh.is_new(candidate)
 
-    def _score(self, nodes: Sequence[Node]) -> None:
+    def _score(self, nodes: Sequence[Node[C]]) -> None:
         """Asks the model about nodes."""
-        programs = [node.candidate for node in nodes if node.candidate is not None]
+        programs = [node.candidate for node in nodes]
         for node, score in zip(nodes, self._scores(programs), strict=True):
             node.score = score
-            if math.isnan(score) and node.candidate is not None and node.open:
+            if math.isnan(score) and node.open:
                 # The model read the program and found that it cannot be made.
                 self.fresh.illegal.add(node.candidate.key)
                 self.tree.close(node.candidate.key)
         self._valued([node for node in nodes if not node.failed])
 
-    def _valued(self, nodes: Sequence[Node]) -> None:
+    def _valued(self, nodes: Sequence[Node[C]]) -> None:
         """Called with nodes that have been scored. A study looks further from there."""
 
-    def _scores(self, candidates: Sequence[Candidate]) -> list[float]:
+    def _scores(self, candidates: Sequence[C]) -> list[float]:
         if not candidates:
             return []
         if may_judge(self.model, self._measured, self.config.warmup):
@@ -309,12 +310,12 @@ class Mcts(Strategy):
         self.tree.trim(self.config.nodes, [s.program.candidate.key for _, s in self._prepared])
         self._score([node for node in self.tree.nodes.values() if not node.failed])
 
-    def _chosen(self, n: int) -> list[Candidate]:
+    def _chosen(self, n: int) -> list[C]:
         """The best of the tree, apart from one another, and a few random candidates."""
         waiting = [
             (node.candidate, node.score)
             for key, node in sorted(self.tree.nodes.items())
-            if node.open and node.candidate is not None and key not in self.fresh.seen
+            if node.open and key not in self.fresh.seen
         ]
         policy = BatchPolicy(self.config.epsilon, APART if self._measured else FIRST_APART)
         chosen = pick(waiting, n, policy, self.fresh, self.model)
@@ -327,16 +328,14 @@ class Mcts(Strategy):
         return chosen
 
 
-def _edits_between(candidate: Candidate, node: Node) -> float:
+def _edits_between(candidate: C, node: Node[C]) -> float:
     """Decisions in which they differ; infinity where they have other decisions."""
     other = node.candidate
-    assert other is not None
     same = candidate.sketch.key == other.sketch.key
     return difference(candidate, other) if same else math.inf
 
 
-def _variant(node: Node) -> Variant:
-    assert node.candidate is not None
+def _variant(node: Node[C]) -> Variant[C]:
     score = None if math.isnan(node.score) else node.score
     return Variant(node.candidate, score, node.seconds, node.failed)
 

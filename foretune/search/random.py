@@ -9,17 +9,18 @@ import numpy as np
 
 from foretune._options import refuse_unknown
 from foretune.search._base import Strategy
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.cost import CostModel
-    from foretune.space import Candidate, SearchSpace
+    from foretune.space import SearchSpace
 
 
-class RandomSearch(Strategy):
+class RandomSearch(Strategy[C]):
     """Proposes legal candidates drawn independently from the space, none of them twice."""
 
     def __init__(
-        self, space: SearchSpace[Any], model: CostModel, rng: np.random.Generator, **options: Any
+        self, space: SearchSpace[C], model: CostModel[C], rng: np.random.Generator, **options: Any
     ) -> None:
         super().__init__(space, model, rng)
         self.check_options(options)
@@ -29,6 +30,6 @@ class RandomSearch(Strategy):
         """Refuses all."""
         refuse_unknown("random", options, ())
 
-    def ask(self, n: int) -> list[Candidate]:
+    def ask(self, n: int) -> list[C]:
         """Up to ``n`` candidates; fewer when the space (or its legal part) is exhausted."""
         return self.fresh.propose((), n)

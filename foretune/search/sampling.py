@@ -16,7 +16,7 @@ import itertools
 import math
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
@@ -24,11 +24,12 @@ from foretune.errors import IllegalCandidateError
 from foretune.hardware import usable_cores
 from foretune.measure import Status
 from foretune.space import MOST_RESULTS, results_per_thread
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
-    from foretune.records import Record
-    from foretune.space import Candidate, SearchSpace
+    from foretune.records import Trial
+    from foretune.space import SearchCandidate, SearchSpace
 
 _DRAWS_PER_CANDIDATE = 64
 """Draws spent on finding one legal candidate: a GPU space may refuse six out of seven."""
@@ -48,7 +49,7 @@ _REPEATS = 512
 exhausted: some seconds."""
 
 
-class FreshSampler:
+class FreshSampler(Generic[C]):
     """Samples a space without replacement and remembers everything that was proposed or told.
 
     Args:
@@ -61,7 +62,7 @@ class FreshSampler:
         repeated: Keys of candidates that are the same program as one that was proposed or told.
     """
 
-    def __init__(self, space: SearchSpace[Any], rng: np.random.Generator) -> None:
+    def __init__(self, space: SearchSpace[C], rng: np.random.Generator) -> None:
         self.space = space
         self.rng = rng
         self.seen: set[str] = set()
@@ -69,19 +70,19 @@ class FreshSampler:
         self.repeated: set[str] = set()
         self._in_registers = not space.hardware.has_cores
         self._first: dict[Hashable, str] = {}
-        self._told: list[tuple[float, Candidate]] = []
+        self._told: list[tuple[float, C]] = []
 
-    def mark(self, records: Iterable[Record]) -> None:
+    def mark(self, trials: Iterable[Trial[C]]) -> None:
         """Counts told candidates as proposed, whoever proposed them."""
-        for record in records:
-            candidate, measured = record.candidate, record.measurement
+        for trial in trials:
+            candidate, measured = trial.candidate, trial.measurement
             # Another kind of failure may have been the machine's, not the program's.
             told = measured.best_s is not None or measured.status in _TELLING
-            if candidate is not None and told and candidate.key not in self.seen:
+            if told and candidate.key not in self.seen:
                 self._told.append((measured.best_s or math.inf, candidate))
-            self.seen.add(record.candidate_key)
+            self.seen.add(trial.candidate_key)
 
-    def is_new(self, candidate: Candidate) -> bool:
+    def is_new(self, candidate: C) -> bool:
         """Whether the candidate was neither proposed, nor told, nor found illegal or repeated.
 
         Nor is one that keeps more results per thread than a GPU has registers: it is no use, and a
@@ -93,7 +94,7 @@ class FreshSampler:
             return not known
         return results_per_thread(candidate) <= MOST_RESULTS
 
-    def is_legal(self, candidate: Candidate) -> bool:
+    def is_legal(self, candidate: C) -> bool:
         """Applies the candidate and remembers if that is refused."""
         if candidate.key in self.illegal:
             return False
@@ -104,7 +105,7 @@ class FreshSampler:
             return False
         return True
 
-    def is_first(self, candidate: Candidate) -> bool:
+    def is_first(self, candidate: C) -> bool:
         """Whether no other candidate is the same program; remembers if one is.
 
         The candidate must be legal.
@@ -114,13 +115,13 @@ class FreshSampler:
             self.repeated.add(candidate.key)
         return first == candidate.key
 
-    def unseen(self, n: int, exclude: Iterable[str] = ()) -> list[Candidate]:
+    def unseen(self, n: int, exclude: Iterable[str] = ()) -> list[C]:
         """Up to ``n`` distinct new candidates, not yet applied, in the order drawn.
 
         Fewer than ``n`` when the space has no more, judged by a run of fruitless draws that is
         long against the size of the space.
         """
-        found: dict[str, Candidate] = {}
+        found: dict[str, C] = {}
         taken = set(exclude)
         patience = min(_DRAWS_PER_POINT * self.space.size + _DRAW, _MAX_FRUITLESS)
         fruitless = 0
@@ -134,12 +135,12 @@ class FreshSampler:
                     fruitless = 0
         return list(found.values())
 
-    def legal(self, n: int, candidates: Iterable[Candidate]) -> list[Candidate]:
+    def legal(self, n: int, candidates: Iterable[C]) -> list[C]:
         """The first ``n`` of ``candidates`` that are new, can be applied and differ as programs.
 
         As many as are missing are applied at once, one on each core: TVM releases the interpreter.
         """
-        chosen: dict[str, Candidate] = {}
+        chosen: dict[str, C] = {}
         rest = iter(candidates)
         while batch := list(itertools.islice(rest, n - len(chosen))):
             new = {c.key: c for c in batch if self.is_new(c)}
@@ -149,9 +150,7 @@ class FreshSampler:
             chosen |= {c.key: c for c in self._one_by_one(batch, chosen)}
         return list(chosen.values())
 
-    def _one_by_one(
-        self, candidates: Iterable[Candidate], beside: Collection[str] = ()
-    ) -> Iterator[Candidate]:
+    def _one_by_one(self, candidates: Iterable[C], beside: Collection[str] = ()) -> Iterator[C]:
         """Those that are new, can be applied and are the first of their program, as asked for."""
         self._read_told()
         found: set[str] = set()
@@ -162,7 +161,7 @@ class FreshSampler:
                 found.add(key)
                 yield candidate
 
-    def random(self, n: int, beside: Iterable[Candidate] = ()) -> list[Candidate]:
+    def random(self, n: int, beside: Iterable[C] = ()) -> list[C]:
         """Up to ``n`` random ones that are new, legal, and no program twice.
 
         Args:
@@ -182,7 +181,7 @@ class FreshSampler:
             if self.is_legal(candidate):
                 self._first.setdefault(_program(candidate), candidate.key)
 
-    def propose(self, candidates: Iterable[Candidate], n: int = 0) -> list[Candidate]:
+    def propose(self, candidates: Iterable[C], n: int = 0) -> list[C]:
         """Marks candidates as proposed and returns them as a list.
 
         Args:
@@ -194,7 +193,7 @@ class FreshSampler:
         self.seen.update(candidate.key for candidate in proposed)
         return proposed
 
-    def stream(self, limit: int, exclude: Iterable[str] = ()) -> Iterator[Candidate]:
+    def stream(self, limit: int, exclude: Iterable[str] = ()) -> Iterator[C]:
         """New candidates one after the other, until the space is exhausted.
 
         At most ``limit``, of which those do not count that are found to repeat a program; it ends
@@ -215,7 +214,7 @@ class FreshSampler:
                     return
 
 
-def _program(candidate: Candidate) -> Hashable:
+def _program(candidate: SearchCandidate) -> Hashable:
     """What is equal exactly where programs are.
 
     A space without a compiler names them, or every candidate is another one.

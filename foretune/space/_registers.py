@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from foretune.space.decision import PerfectTile
 
 if TYPE_CHECKING:
-    from foretune.space.sketch import Candidate
+    from foretune.space.protocol import SearchCandidate
 
 MOST_RESULTS = 255
 """Registers that a thread of an NVIDIA GPU may have."""
@@ -18,7 +18,7 @@ _OF_A_THREAD = (1, 3, 4)
 """Parts of a spatial loop: blocks, virtual threads, threads, and two loops in a thread."""
 
 
-def results_per_thread(candidate: Candidate) -> int:
+def results_per_thread(candidate: SearchCandidate) -> int:
     """The most results of one block of a GPU program that a thread holds at once.
 
     1 where nothing is tiled for threads, and for processors.

@@ -70,6 +70,8 @@ class SearchCandidate(Protocol):
 
 
 C = TypeVar("C", bound=SearchCandidate)
+C_co = TypeVar("C_co", bound=SearchCandidate, covariant=True)
+C_contra = TypeVar("C_contra", bound=SearchCandidate, contravariant=True)
 
 
 class SearchSpace(Protocol[C]):

@@ -18,7 +18,7 @@ from foretune.testing.synthetic import (
     SyntheticSketch,
     SyntheticSpace,
     synthetic_features,
-    synthetic_record,
+    synthetic_trial,
 )
 
 __all__ = [
@@ -32,5 +32,5 @@ __all__ = [
     "check_store",
     "check_strategy",
     "synthetic_features",
-    "synthetic_record",
+    "synthetic_trial",
 ]

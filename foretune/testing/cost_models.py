@@ -16,16 +16,21 @@ import numpy as np
 
 from foretune.cost import CostModel, Prediction
 from foretune.measure import Measurement, Status
-from foretune.records import Record
-from foretune.testing.synthetic import SyntheticMeasurer, SyntheticSpace, synthetic_record
+from foretune.records import Trial
+from foretune.testing.synthetic import (
+    SyntheticCandidate,
+    SyntheticMeasurer,
+    SyntheticSpace,
+    synthetic_trial,
+)
 
-CostModelFactory = Callable[..., CostModel]
+CostModelFactory = Callable[..., CostModel[Any]]
 
 
-def measured(space: SyntheticSpace, n: int, seed: int) -> list[Record]:
-    """Records of ``n`` random candidates."""
+def measured(space: SyntheticSpace, n: int, seed: int) -> list[Trial[SyntheticCandidate]]:
+    """Measurements of ``n`` random candidates."""
     candidates = space.sample(np.random.default_rng(seed), n)
-    return [synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(candidates)]
+    return [synthetic_trial(c, m) for c, m in SyntheticMeasurer().measure(candidates)]
 
 
 def pair_accuracy(prediction: Prediction, candidates: Sequence[Any]) -> float:
@@ -65,7 +70,7 @@ def check_few_records(factory: CostModelFactory) -> None:
         _shapes(model.predict(candidates), 6)
     model = factory(rng=np.random.default_rng(0))
     same = Measurement(Status.OK, (1e-3,), (True,))
-    model.fit([synthetic_record(c, same) for c in space.sample(np.random.default_rng(2), 20)])
+    model.fit([synthetic_trial(c, same) for c in space.sample(np.random.default_rng(2), 20)])
     _shapes(model.predict(candidates), 6)
 
 

@@ -18,28 +18,28 @@ from typing import Any
 import numpy as np
 
 from foretune.cost import CostModel, Prediction, create
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.search import Strategy
 from foretune.testing.synthetic import (
     SyntheticCandidate,
     SyntheticMeasurer,
     SyntheticSpace,
-    synthetic_record,
+    synthetic_trial,
 )
 
-StrategyFactory = Callable[[Any, CostModel, np.random.Generator], Strategy]
+StrategyFactory = Callable[[Any, CostModel[Any], np.random.Generator], Strategy[Any]]
 
 
-class OracleModel(CostModel):
+class OracleModel(CostModel[SyntheticCandidate]):
     """Knows the synthetic latency: the score is minus its logarithm. NaN for illegal candidates."""
 
-    def fit(self, records: Sequence[Record]) -> None:
+    def fit(self, records: Sequence[Trial[SyntheticCandidate]]) -> None:
         """Nothing to learn."""
 
-    def update(self, records: Sequence[Record]) -> None:
+    def update(self, records: Sequence[Trial[SyntheticCandidate]]) -> None:
         """Nothing to learn."""
 
-    def predict(self, candidates: Sequence[Any]) -> Prediction:
+    def predict(self, candidates: Sequence[SyntheticCandidate]) -> Prediction:
         """Minus log seconds."""
         score = [-np.log(c.seconds) if c.legal else np.nan for c in candidates]
         return Prediction(np.array(score, dtype=np.float64), np.zeros(len(candidates)))
@@ -48,7 +48,7 @@ class OracleModel(CostModel):
 class NanModel(OracleModel):
     """Gives NaN for every candidate."""
 
-    def predict(self, candidates: Sequence[Any]) -> Prediction:
+    def predict(self, candidates: Sequence[SyntheticCandidate]) -> Prediction:
         """All NaN."""
         return Prediction(np.full(len(candidates), np.nan), np.zeros(len(candidates)))
 
@@ -58,13 +58,13 @@ class UnreadyModel(OracleModel):
 
     ready = False
 
-    def predict(self, candidates: Sequence[Any]) -> Prediction:
+    def predict(self, candidates: Sequence[SyntheticCandidate]) -> Prediction:
         """All NaN."""
         return Prediction(np.full(len(candidates), np.nan), np.zeros(len(candidates)))
 
 
 def run(
-    strategy: Strategy, trials: int, batch: int = 8, measurer: SyntheticMeasurer | None = None
+    strategy: Strategy[Any], trials: int, batch: int = 8, measurer: SyntheticMeasurer | None = None
 ) -> list[tuple[SyntheticCandidate, float]]:
     """Drives ask, measure, update and tell as a tuner does, without records on disk.
 
@@ -79,9 +79,9 @@ def run(
         if not asked:
             break
         measured = list(measurer.measure(asked))
-        records = [synthetic_record(c, m) for c, m in measured]
-        strategy.model.update(records)
-        strategy.tell(records)
+        told = [synthetic_trial(c, m) for c, m in measured]
+        strategy.model.update(told)
+        strategy.tell(told)
         history += [(c, float("inf") if m.best_s is None else m.best_s) for c, m in measured]
     return history
 
@@ -121,7 +121,7 @@ def check_told_not_proposed(factory: StrategyFactory) -> None:
     everything = list(space.everything())
     told = everything[::2]
     strategy = factory(space, OracleModel(), np.random.default_rng(4))
-    strategy.tell([synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(told)])
+    strategy.tell([synthetic_trial(c, m) for c, m in SyntheticMeasurer().measure(told)])
     proposed = {c.key for c, _ in run(strategy, len(everything), batch=4)}
     again = proposed & set(keys(told))
     assert not again, f"candidates that were told were proposed again: {sorted(again)}"
@@ -134,7 +134,7 @@ def check_program_once(factory: StrategyFactory) -> None:
     first = factory(space, OracleModel(), np.random.default_rng(15))
     asked = [c for c, _ in run(first, 18, batch=6)]
     resumed = factory(space, OracleModel(), np.random.default_rng(16))
-    resumed.tell([synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(asked)])
+    resumed.tell([synthetic_trial(c, m) for c, m in SyntheticMeasurer().measure(asked)])
     asked += [c for c, _ in run(resumed, space.size, batch=6)]
     programs = [c.program for c in asked]
     assert len(set(programs)) == len(programs), "other decisions of the same program were proposed"
@@ -182,7 +182,7 @@ def check_order_of_tell(factory: StrategyFactory) -> None:
     measurer = SyntheticMeasurer()
     first: list[Any] = strategy.ask(8)
     second: list[Any] = strategy.ask(8)
-    records = [synthetic_record(c, m) for c, m in measurer.measure([*second, *first])]
+    records = [synthetic_trial(c, m) for c, m in measurer.measure([*second, *first])]
     strategy.tell([])
     for record in records[::-1][:12]:
         strategy.tell([record])
@@ -211,7 +211,7 @@ def check_untuned_told(factory: StrategyFactory) -> None:
     space = SyntheticSpace(seed=13)
     strategy = factory(space, OracleModel(), np.random.default_rng(13))
     untuned = space.untuned
-    strategy.tell([synthetic_record(c, m) for c, m in SyntheticMeasurer().measure([untuned])])
+    strategy.tell([synthetic_trial(c, m) for c, m in SyntheticMeasurer().measure([untuned])])
     proposed = [c.key for c, _ in run(strategy, 24)]
     assert len(proposed) == 24 and untuned.key not in proposed
 

@@ -20,7 +20,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ import numpy.typing as npt
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.workload import Workload
 
 Decision = tuple[int, ...] | int
@@ -105,7 +105,11 @@ class SyntheticSketch:
             return tuple(decisions)
         first = len(self.tiles)
         most = [max(0, count - 2) for count in self.choices]
-        options = (min(cast("int", d), m) for d, m in zip(decisions[first:], most, strict=True))
+        # An option is an index; a tile stays as it is.
+        options = (
+            min(option, last) if isinstance(option, int) else option
+            for option, last in zip(decisions[first:], most, strict=True)
+        )
         return (*decisions[:first], *options)
 
     def distance(self, i: int, decision: Decision) -> float:
@@ -178,7 +182,7 @@ class SyntheticCandidate:
 
 
 class SyntheticSpace:
-    """Quacks like ``foretune.space.Space``; everything in it is known.
+    """A ``foretune.space.SearchSpace`` in which everything is known.
 
     Args:
         tiles: One ``(extent, parts)`` per tile decision, the same in every sketch.
@@ -353,17 +357,11 @@ class SyntheticMeasurer(Measurer):
         return Measurement(Status.OK, (candidate.seconds * factor,), (True,), 0.0, 0.0)
 
 
-def synthetic_record(candidate: SyntheticCandidate, measurement: Measurement) -> Record:
-    """The record a tuner would write."""
-    return Record(
-        workload=candidate.workload.key,
-        hardware=candidate.hardware.key,
-        candidate_key=candidate.key,
-        decisions=candidate.to_json(),
-        measurement=measurement,
-        origin="synthetic",
-        candidate=cast("Any", candidate),
-    )
+def synthetic_trial(
+    candidate: SyntheticCandidate, measurement: Measurement
+) -> Trial[SyntheticCandidate]:
+    """What a tuner would tell of it."""
+    return Trial.of(candidate, measurement, "synthetic", {}, ended=0.0)
 
 
 def synthetic_features(

@@ -1,6 +1,6 @@
 """The loop: many workloads, one budget, one strategy, one cost model, one measurer."""
 
-from foretune.records import Trial
+from foretune.records import CountedTrial
 from foretune.tuning.api import tune
 from foretune.tuning.asked import strategy_options
 from foretune.tuning.budget import Budget, check_batch, fitting_batch
@@ -19,13 +19,13 @@ __all__ = [
     "RESULT",
     "TRANSCRIPT",
     "Budget",
+    "CountedTrial",
     "Network",
     "PlanSearch",
     "Progress",
     "Proof",
     "Task",
     "TaskResult",
-    "Trial",
     "TuneResult",
     "Tuner",
     "check_batch",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from foretune.graph import Plan
     from foretune.llm import Session
     from foretune.records import Store
+    from foretune.space import Candidate
 
 
 def tune(
@@ -30,7 +31,7 @@ def tune(
     target: str | Hardware | None = None,
     threads: int | None = None,
     strategy: str = "default",
-    cost_model: str | CostModel = "default",
+    cost_model: str | CostModel[Candidate] = "default",
     trials: int | None = None,
     time_s: float | None = None,
     patience: int = 256,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from foretune.graph import Plan
     from foretune.llm import Session
     from foretune.records import Store
+    from foretune.space import Candidate
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class Method:
 
     strategy: str
     options: Mapping[str, Any]
-    cost_model: str | CostModel
+    cost_model: str | CostModel[Candidate]
     model_name: str
     seed: int
     llm: Session | None = None
@@ -122,7 +123,7 @@ class Method:
     def of(
         cls,
         strategy: str,
-        cost_model: str | CostModel,
+        cost_model: str | CostModel[Candidate],
         options: Mapping[str, Any],
         seed: int,
         llm: Session | None,
@@ -151,7 +152,7 @@ class Method:
             checked["llm"] = llm
         return cls(strategy, checked, cost_model, model_name, seed, llm)
 
-    def model(self, hardware: Hardware) -> CostModel:
+    def model(self, hardware: Hardware) -> CostModel[Candidate]:
         """The cost model, made if need be."""
         if not isinstance(self.cost_model, str):
             return self.cost_model

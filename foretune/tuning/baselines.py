@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foretune.errors import BadInputError
-from foretune.records import DEFAULT, UNTUNED, History
+from foretune.records import DEFAULT, UNTUNED, History, Trial
 from foretune.space import Candidate, Space
 
 
@@ -19,7 +19,7 @@ class Baselines:
             has to be beaten.
     """
 
-    def __init__(self, space: Space, history: History) -> None:
+    def __init__(self, space: Space, history: History[Trial[Candidate]]) -> None:
         self.without_untuned = False
         self._space = space
         self._history = history

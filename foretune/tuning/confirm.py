@@ -90,7 +90,7 @@ def to_confirm(task: Task) -> list[Candidate]:
     found += unproven
     if not found or (task.confirmed and not news and not unproven):
         return []
-    if champion is not None and champion.candidate is not None:
+    if champion is not None:
         found.append(champion.candidate)
     found += [candidate for candidate, _ in task.baselines.missing()]
     if not task.baselines.without_untuned and not _untuned_is_no_rival(task):

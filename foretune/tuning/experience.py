@@ -13,9 +13,9 @@ from pathlib import Path
 
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
-from foretune.records import Journal, Record, Standings, in_order, is_trial, with_candidates
+from foretune.records import Journal, Record, Standings, Trial, in_order, with_candidates
 from foretune.search.portfolio import Portfolio, shipped
-from foretune.space import Space
+from foretune.space import Candidate, Space
 from foretune.tuning.work_dir import JOURNAL
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Experience:
     """
 
     portfolio: Portfolio
-    records: tuple[Record, ...] = ()
+    records: tuple[Trial[Candidate], ...] = ()
 
 
 def require_journals(work_dirs: Iterable[str | Path], emptied: str | Path | None = None) -> None:
@@ -70,7 +70,7 @@ def experience(hardware: Hardware, work_dirs: Iterable[str | Path] = ()) -> Expe
         RecordError: A journal cannot be read.
     """
     portfolio = Portfolio(shipped(hardware.kind))
-    records: list[Record] = []
+    records: list[Trial[Candidate]] = []
     for place in work_dirs:
         with Journal(Path(place) / JOURNAL, read_only=True) as journal:
             for group in _with_candidates(journal, hardware):
@@ -78,7 +78,7 @@ def experience(hardware: Hardware, work_dirs: Iterable[str | Path] = ()) -> Expe
                 for record in group.trials:
                     seconds, candidate = record.measurement.best_s, record.candidate
                     fast = record.measurement.ok and not group.known.is_wrong(record.candidate_key)
-                    if fast and seconds is not None and candidate is not None:
+                    if fast and seconds is not None:
                         portfolio.add(candidate, seconds)
     return Experience(portfolio, tuple(records))
 
@@ -92,8 +92,8 @@ class _Group:
         known: What all its records say.
     """
 
-    trials: Sequence[Record]
-    known: Standings
+    trials: Sequence[Trial[Candidate]]
+    known: Standings[Record]
 
 
 def _with_candidates(journal: Journal, hardware: Hardware) -> list[_Group]:
@@ -106,13 +106,13 @@ def _with_candidates(journal: Journal, hardware: Hardware) -> list[_Group]:
     found: list[_Group] = []
     for (workload, machine), records in groups.items():
         program = journal.workloads().get(workload)
-        if program is None or not any(map(is_trial, records)):
+        if program is None or not any(record.is_counted for record in records):
             continue
         try:
             space = Space.generate(program, machines[machine])
         except BadInputError as error:
             logger.warning("nothing is learned from %s: %s", program.name, error)
             continue
-        trials = with_candidates(filter(is_trial, records), space)
+        trials = with_candidates([record for record in records if record.is_counted], space)
         found.append(_Group(trials, Standings(records)))
     return found

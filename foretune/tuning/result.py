@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from foretune._files import write_json
 from foretune.errors import WrongResultError
 from foretune.hardware import Hardware
-from foretune.records import Trial
+from foretune.records import CountedTrial
 from foretune.space import Candidate
 from foretune.tuning.budget import Budget
 from foretune.tuning.network import NOTHING, Network
@@ -45,7 +45,7 @@ class TaskResult:
     best: Candidate | None
     best_s: float | None
     untuned_s: float | None
-    trials: tuple[Trial, ...]
+    trials: tuple[CountedTrial, ...]
     default_s: float | None = None
     tuned: bool = False
     confirmed: bool = False

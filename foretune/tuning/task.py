@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -25,6 +24,7 @@ from foretune.hardware import Hardware
 from foretune.measure import Measurement
 from foretune.records import (
     KNOWLEDGE,
+    CountedTrial,
     History,
     Record,
     Standings,
@@ -109,7 +109,7 @@ class Task:
         hardware: Hardware,
         *,
         strategy: str = "default",
-        cost_model: str | CostModel = "default",
+        cost_model: str | CostModel[Candidate] = "default",
         seed: int = 0,
         space: Space | None = None,
         options: Mapping[str, Any] | None = None,
@@ -135,16 +135,16 @@ class Task:
             Portfolio(shipped_portfolio(hardware.kind)) if portfolio is None else portfolio
         )
         self.exhausted = False
-        self.history = History(comparable=self._comparable)
+        self.history: History[Trial[Candidate]] = History(comparable=self._comparable)
         self.baselines = Baselines(self.space, self.history)
         self._environment: Mapping[str, Any] | None = None
         self._asked_portfolio: int | None = None
-        self._suggested = Standings()
+        self._suggested: Standings[Trial[Candidate]] = Standings()
         self._from_store: dict[str, Candidate] = {}
         self._asked: dict[str, int] = {}
         self._queued: set[str] = set()
-        self._untaught: list[Record] = []
-        self._untaught_of_others: list[Record] = []
+        self._untaught: list[Trial[Candidate]] = []
+        self._untaught_of_others: list[Trial[Candidate]] = []
 
     @property
     def environment(self) -> Mapping[str, Any] | None:
@@ -161,7 +161,7 @@ class Task:
         self.history.recount()
 
     @property
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[CountedTrial]:
         """What was counted so far, those of resumed runs included."""
         return self.history.trials
 
@@ -182,7 +182,7 @@ class Task:
         return None if best is None else best.candidate
 
     @property
-    def best_record(self) -> Record | None:
+    def best_record(self) -> Trial[Candidate] | None:
         """The record that stands for ``best``."""
         return self.history.standings.leader
 
@@ -240,8 +240,8 @@ class Task:
 
         See ``History.nearest``; the untuned program is none of them.
         """
-        found = self.history.nearest(limit, within, without=self.space.untuned.key)
-        return [record.candidate for record in found if record.candidate is not None]
+        nearest = self.history.nearest(limit, within, without=self.space.untuned.key)
+        return [trial.candidate for trial in nearest]
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` candidates worth measuring next; empty when the space is exhausted."""
@@ -261,7 +261,7 @@ class Task:
 
     def tell(
         self, measured: Iterable[tuple[Candidate, Measurement]], *, elapsed_s: float = 0.0
-    ) -> list[Record]:
+    ) -> list[Trial[Candidate]]:
         """Counts measurements as trials, teaches the model and informs the strategy.
 
         Args:
@@ -286,21 +286,17 @@ class Task:
         elapsed_s: float = 0.0,
         environment: Mapping[str, Any] | None = None,
         ended: float | None = None,
-    ) -> Record:
+    ) -> Trial[Candidate]:
         """Makes the record of one measurement, to be written down before it is used.
 
         ``ended`` is in seconds since the epoch, now if None; all records of a comparison share it.
         """
-        return Record(
-            workload=self.workload.key,
-            hardware=self.hardware.key,
-            candidate_key=candidate.key,
-            decisions=candidate.to_json(),
-            measurement=measurement,
-            origin=self.strategy_name if origin is None else origin,
-            time=time.time() if ended is None else ended,
-            environment={**(environment or {}), "elapsed_s": elapsed_s},
-            candidate=candidate,
+        return Trial.of(
+            candidate,
+            measurement,
+            self.strategy_name if origin is None else origin,
+            {**(environment or {}), "elapsed_s": elapsed_s},
+            ended,
         )
 
     def take(self, records: Iterable[Record]) -> None:
@@ -309,13 +305,13 @@ class Task:
         Those that are known already change nothing. A record whose decisions this TVM no longer
         generates is left out: an invalid entry is a miss.
         """
-        for record in self.history.add(self._whole(self.history.unknown(records))):
+        for record in self.history.add(self._with_candidates(self.history.unknown(records))):
             key = record.candidate_key
             if record.origin in KNOWLEDGE:
                 if self._suggested.record(key) is None:
                     self._untaught_of_others.append(record)
                 self._suggested.add(record)
-            elif record.is_trial and key not in self._queued:
+            elif record.is_counted and key not in self._queued:
                 self._queued.add(key)
                 self._untaught.append(record)
 
@@ -345,18 +341,16 @@ class Task:
             if not self.history.was_tried(record.candidate_key)
             and not self.baselines.include(record.candidate_key)
         ]
-        self._from_store = {
-            record.candidate_key: record.candidate
-            for record in known
-            if record.candidate is not None
-        }
+        self._from_store = {record.candidate_key: record.candidate for record in known}
         self._teach(known)
         for record in with_candidates(suggested, self.space):
             key = record.candidate_key
             if key not in self._from_store and not self.baselines.include(key):
                 self._suggested.add(record)
 
-    def _teach(self, records: Sequence[Record], of_others: Sequence[Record] = ()) -> None:
+    def _teach(
+        self, records: Sequence[Trial[Candidate]], of_others: Sequence[Trial[Candidate]] = ()
+    ) -> None:
         """First the model and then the strategy, which may ask the model at once."""
         if records or of_others:
             self.model.update([*of_others, *records])
@@ -364,16 +358,19 @@ class Task:
             self.strategy.tell(records)
         for record in records:
             seconds = record.measurement.best_s
-            if record.candidate is not None and record.measurement.ok and seconds is not None:
+            if record.measurement.ok and seconds is not None:
                 # Where tasks of other programs find it.
                 self.portfolio.add(record.candidate, seconds)
 
-    def _whole(self, records: Sequence[Record]) -> list[Record]:
-        """Records with their candidates."""
-        whole = []
+    def _with_candidates(self, records: Iterable[Record]) -> list[Trial[Candidate]]:
+        """Records made here as they are, and those that were read with their candidates."""
+        trials: list[Trial[Candidate]] = []
         for record in records:
-            whole += with_candidates([record], self.space) if record.candidate is None else [record]
-        return whole
+            if isinstance(record, Trial):
+                trials.append(record)
+            else:
+                trials += with_candidates([record], self.space)
+        return trials
 
     def _best_of_others(self, n: int) -> list[Candidate]:
         """The fastest candidates that others measured and this task did not ask for: a warm start.
@@ -386,7 +383,7 @@ class Task:
             for record in self._suggested.ranked()
             if record.candidate_key not in self._asked and not was_tried(record.candidate_key)
         )
-        return [r.candidate for r in islice(ranked, n) if r.candidate is not None]
+        return [trial.candidate for trial in islice(ranked, n)]
 
     def _comparable(self, record: Record) -> bool:
         """Whether a record was measured in the environment of this run."""

@@ -26,7 +26,7 @@ from foretune.graph import Extraction
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
 from foretune.metaschedule import PeerResult, PeerTrial, trace_json
-from foretune.records import CONFIRM, DEFAULT, UNTUNED, Record
+from foretune.records import CONFIRM, DEFAULT, UNTUNED, Record, Trial
 from foretune.space import Candidate
 from foretune.workload import Workload, load_input
 
@@ -194,7 +194,7 @@ def test_runs_of_ours_count_for_the_code_that_made_them_and_those_of_peers_for_a
 def _record(
     candidate: Candidate, seconds: float, time: float, status: Status = Status.OK, origin: str = "e"
 ) -> Record:
-    record = Record.of(candidate, Measurement(status, (seconds,)), origin, {})
+    record = Trial.of(candidate, Measurement(status, (seconds,)), origin, {})
     return replace(record, time=time)
 
 

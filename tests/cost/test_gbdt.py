@@ -14,7 +14,7 @@ from foretune.cost.gbdt import GradientBoosting, program_vector
 from foretune.errors import BadInputError
 from foretune.features.actions import SUMMARY_COLUMNS
 from foretune.measure import Measurement, Status
-from foretune.testing import SyntheticSpace, cost_models, synthetic_features, synthetic_record
+from foretune.testing import SyntheticSpace, cost_models, synthetic_features, synthetic_trial
 
 SPACE = SyntheticSpace(seed=5)
 
@@ -49,7 +49,7 @@ def test_ready_needs_different_times_of_one_workload():
     model.update(records(7, seed=1))
     assert model.abilities.ready
     same = Measurement(Status.OK, (1e-3,), (True,))
-    model.fit([synthetic_record(c, same) for c in some(20)])
+    model.fit([synthetic_trial(c, same) for c in some(20)])
     assert not model.abilities.ready
 
 
@@ -73,8 +73,8 @@ def test_a_wrong_output_is_a_failure_however_fast():
     wrong = Measurement(Status.WRONG_OUTPUT, (1e-9,), (True,), message="max error 3")
     base = records(40)
     model, without = make(), make()
-    model.fit([*base, synthetic_record(SPACE.optimum, wrong)])
-    without.fit([*base, synthetic_record(SPACE.optimum, replace(wrong, seconds=(), quiet=()))])
+    model.fit([*base, synthetic_trial(SPACE.optimum, wrong)])
+    without.fit([*base, synthetic_trial(SPACE.optimum, replace(wrong, seconds=(), quiet=()))])
     assert np.allclose(model.predict(some()).score, without.predict(some()).score)
 
 
@@ -201,7 +201,7 @@ def test_named_model_reads_real_programs(hardware):
         for c in candidates
     ]
     model = cost.create("gbdt", rng=0, hardware=hardware)
-    model.fit([synthetic_record(c, m) for c, m in zip(candidates, measured, strict=True)])
+    model.fit([synthetic_trial(c, m) for c, m in zip(candidates, measured, strict=True)])
     assert model.abilities.ready
     score = model.predict(candidates).score
     assert np.isfinite(score).all() and len(np.unique(score)) > 1

@@ -17,7 +17,7 @@ from foretune.dataset import Program
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.features import machine_fit
 from foretune.measure import Measurement, Status
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.testing.rankers import (
     NEST_HARDWARE,
     is_legal,
@@ -123,17 +123,8 @@ def records(candidates, factor=lambda candidate: 1.0):
     made = []
     for candidate in candidates:
         seconds = nest_seconds(candidate) * factor(candidate)
-        made.append(
-            Record(
-                workload=candidate.workload.key,
-                hardware=candidate.hardware.key,
-                candidate_key=candidate.key,
-                decisions=candidate.to_json(),
-                measurement=Measurement(Status.OK, (seconds,), (True,)),
-                origin="test",
-                candidate=candidate,
-            )
-        )
+        measurement = Measurement(Status.OK, (seconds,), (True,))
+        made.append(Trial.of(candidate, measurement, "test", {}))
     return made
 
 

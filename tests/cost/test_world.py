@@ -30,7 +30,7 @@ from foretune.features import (
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
 from foretune.metaschedule._cost_model import positive
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.space import Action, Space
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import Subject, nest_group, training_groups
@@ -458,7 +458,7 @@ def test_it_becomes_a_cost_model(trained, tmp_path):
 
 
 def measured(candidate, seconds):
-    return Record.of(candidate, Measurement(Status.OK, (seconds,), (True,)), "e", {})
+    return Trial.of(candidate, Measurement(Status.OK, (seconds,), (True,)), "e", {})
 
 
 def scaled(ranker, scale=0.5):

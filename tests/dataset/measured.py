@@ -9,7 +9,7 @@ import numpy as np
 
 from foretune.dataset import StoredWorkload, write_dataset
 from foretune.measure import Measurement, Status
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.space import Candidate, Space
 
 ENVIRONMENT = {"tvm": "0.27", "policy": {"min_readings": 2}}
@@ -26,30 +26,21 @@ def record(
     measurement: Measurement | None = None,
     origin: str = "uniform",
     time: float = 1e9,
-) -> Record:
+) -> Trial[Candidate]:
     """The record of a candidate; of a good measurement if none is given."""
     good = Measurement(
         Status.OK, (1.5 * seconds_of(candidate), seconds_of(candidate)), (False, True), 0.25, 0.125
     )
-    return Record(
-        workload=candidate.workload.key,
-        hardware=candidate.hardware.key,
-        candidate_key=candidate.key,
-        decisions=candidate.to_json(),
-        measurement=measurement or good,
-        origin=origin,
-        time=time,
-        environment={**ENVIRONMENT, "elapsed_s": time},
-        candidate=candidate,
-    )
+    environment = {**ENVIRONMENT, "elapsed_s": time}
+    return Trial.of(candidate, measurement or good, origin, environment, ended=time)
 
 
-def records(of: Space, n: int, seed: int = 0) -> list[Record]:
+def records(of: Space, n: int, seed: int = 0) -> list[Trial[Candidate]]:
     """Records of ``n`` candidates drawn at random."""
     return [record(c) for c in of.sample(np.random.default_rng(seed), n)]
 
 
-def write(path: object, of: Sequence[Space], all_records: Sequence[Record]) -> None:
+def write(path: object, of: Sequence[Space], all_records: Sequence[Trial[Candidate]]) -> None:
     """Writes a data set of some spaces."""
     write_dataset(
         str(path),

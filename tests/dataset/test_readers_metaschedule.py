@@ -128,11 +128,7 @@ def test_a_database_of_this_tvm_reads_as_its_imported_candidates() -> None:
     hardware = Hardware("test", '{"kind":"llvm","mcpu":"znver4","num-cores":2}', threads=2)
     imported = import_metaschedule(GOLDEN, hardware).records
     (group,) = read(GOLDEN).groups
-    ours = {
-        ";".join(map(str, record.candidate.actions()))
-        for record in imported
-        if record.candidate is not None
-    }
+    ours = {";".join(map(str, trial.candidate.actions())) for trial in imported}
     assert ours
     assert {program.key for program in group.programs} == ours
     assert group.kind == "unknown", "its block is called C"

@@ -17,7 +17,7 @@ from foretune.plans.collector import Collection, PlanCollector, folder_of
 from foretune.plans.pack import pack
 from foretune.plans.standings import DEFAULT, EVOLVED, RANDOM, TVM, seconds_of
 from foretune.plans.trials import JOURNAL, MADE, SPACE, read_space
-from foretune.records import CONFIRM, Journal, Record
+from foretune.records import CONFIRM, Journal, Trial
 from foretune.tgraph import read_graphs
 from tests.plans import spaces
 from tests.plans.formula import NETWORK, Interrupted, formula, hardware, seconds
@@ -97,7 +97,7 @@ def test_half_of_a_small_space_is_left_for_breeding():
         origin, asked = found
         origins += [origin] * len(asked)
         measurement = Measurement(Status.OK, (1e-3,), (True,))
-        proposals.tell([Record.of(plan, measurement, origin, {}) for plan in asked])
+        proposals.tell([Trial.of(plan, measurement, origin, {}) for plan in asked])
     assert [origins.count(o) for o in (DEFAULT, TVM, RANDOM, EVOLVED)] == [1, 1, 8, 6]
     assert proposals.count == space.size == 16
 

@@ -10,7 +10,7 @@ import pytest
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
 from foretune.measure import Measurement, Status
 from foretune.plans import GraphPrior, LinearPlans, calibrated, prior, read_plan_model
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.tgraph import TGraph, load, named, train, whole
 from tests.plans import spaces
 from tests.plans.formula import seconds
@@ -23,7 +23,7 @@ SPACE = spaces.space()
 
 def record(plan, took=None, status=Status.OK):
     took = (seconds(plan) if took is None else took,) if status is Status.OK else ()
-    return Record.of(plan, Measurement(status, took, (True,) * len(took), message="x"), "test", {})
+    return Trial.of(plan, Measurement(status, took, (True,) * len(took), message="x"), "test", {})
 
 
 def test_what_is_expected_orders_plans_and_is_in_log2_slow_downs(network, model):

@@ -14,7 +14,7 @@ from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.measure import Measurement, Status
 from foretune.plans.model import LinearPlans
 from foretune.plans.space import PlanSpace
-from foretune.records import Record
+from foretune.records import Trial
 from tests.plans.spaces import space
 
 SPACE = space()
@@ -123,7 +123,7 @@ def seconds(candidate):
 
 def record(candidate):
     measurement = Measurement(Status.OK, (seconds(candidate),), (True,))
-    return Record.of(candidate, measurement, "test", {})
+    return Trial.of(candidate, measurement, "test", {})
 
 
 @pytest.mark.parametrize("name", ["random", "evolutionary"])

@@ -49,7 +49,6 @@ _records = st.builds(
     origin=st.text(),
     time=_numbers,
     environment=st.dictionaries(st.text(), _json, max_size=3),
-    candidate=st.none(),
 )
 
 

@@ -16,7 +16,7 @@ import pytest
 from foretune.errors import BadInputError, RecordError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.records import Journal, Record, export_metaschedule, import_metaschedule
+from foretune.records import Journal, Record, Trial, export_metaschedule, import_metaschedule
 from foretune.records.metaschedule_import import RECORDS, WORKLOADS
 from foretune.space import Candidate, Space
 from foretune.workload import Workload
@@ -41,19 +41,13 @@ def space() -> Space:
     return Space.generate(_matmul(64), HARDWARE)
 
 
-def _record(candidate: Candidate, best_s: float, status: Status = Status.OK) -> Record:
-    return Record(
-        workload=candidate.workload.key,
-        hardware=candidate.hardware.key,
-        candidate_key=candidate.key,
-        decisions=candidate.to_json(),
-        measurement=Measurement(status, (best_s * 3, best_s), (True, True)),
-        candidate=candidate,
-    )
+def _record(candidate: Candidate, best_s: float, status: Status = Status.OK) -> Trial[Candidate]:
+    measurement = Measurement(status, (best_s * 3, best_s), (True, True))
+    return Trial.of(candidate, measurement, "", {}, ended=0.0)
 
 
 @pytest.fixture
-def records(space: Space, rng: np.random.Generator) -> list[Record]:
+def records(space: Space, rng: np.random.Generator) -> list[Trial[Candidate]]:
     """Thirty candidates of all sketches, the fastest the fifth."""
     drawn = space.sample(rng, 30)
     return [_record(c, 1e-3 + 1e-5 * abs(i - 4)) for i, c in enumerate(drawn)]
@@ -73,7 +67,7 @@ def _query(directory: Path, module: Any) -> Any:
 
 
 def test_tvm_finds_the_best_exported_record_and_can_apply_it(
-    tmp_path: Path, space: Space, records: list[Record]
+    tmp_path: Path, space: Space, records: list[Trial[Candidate]]
 ) -> None:
     from foretune._tvm import Schedule, structural_hash
 
@@ -84,12 +78,11 @@ def test_tvm_finds_the_best_exported_record_and_can_apply_it(
     schedule = Schedule(space.workload.module)
     found.trace.apply_to_schedule(schedule, remove_postproc=False)
     best = records[4].candidate
-    assert best is not None
     assert structural_hash(schedule.mod) == structural_hash(best.apply())
 
 
 def test_tvm_compiles_a_model_with_an_exported_database(
-    tmp_path: Path, space: Space, records: list[Record]
+    tmp_path: Path, space: Space, records: list[Trial[Candidate]]
 ) -> None:
     from foretune._tvm import meta_schedule as ms
     from foretune._tvm import tvm
@@ -102,24 +95,24 @@ def test_tvm_compiles_a_model_with_an_exported_database(
 
 
 def test_export_and_import_give_the_same_candidates_and_values(
-    tmp_path: Path, space: Space, records: list[Record]
+    tmp_path: Path, space: Space, records: list[Trial[Candidate]]
 ) -> None:
     untuned = _record(space.untuned, 5e-3)
-    failed = _record(records[0].candidate or space.untuned, 1e-9, Status.TIMEOUT)
+    failed = _record(records[0].candidate, 1e-9, Status.TIMEOUT)
     export_metaschedule([*records, untuned, failed], tmp_path / "db")
     outcome = import_metaschedule(tmp_path / "db", HARDWARE)
     assert not outcome.skipped
     assert outcome.workloads == (space.workload,)
     values = {r.candidate_key: r.measurement.best_s for r in outcome.records}
     assert values == {r.candidate_key: r.measurement.best_s for r in [*records, untuned]}
-    assert all(r.candidate is not None and r.measurement.ok for r in outcome.records)
+    assert all(r.measurement.ok for r in outcome.records)
 
 
 def test_a_journal_alone_can_be_exported(
-    tmp_path: Path, space: Space, records: list[Record]
+    tmp_path: Path, space: Space, records: list[Trial[Candidate]]
 ) -> None:
     with Journal(tmp_path / "j") as journal:
-        journal.extend([replace(r, candidate=None) for r in records])
+        journal.extend([Record.from_json(r.to_json()) for r in records])
         first = export_metaschedule(journal, tmp_path / "lacking")
         assert first.records == 0
         assert list(first.left_out) == ["the store lacks the program or the hardware"]
@@ -138,7 +131,7 @@ def test_a_journal_alone_can_be_exported(
 
 
 def test_export_refuses_to_mix_hardware_or_to_overwrite(
-    tmp_path: Path, records: list[Record]
+    tmp_path: Path, records: list[Trial[Candidate]]
 ) -> None:
     other = [replace(records[0], hardware="other"), *records[1:3]]
     with pytest.raises(BadInputError, match="one hardware"):

@@ -187,7 +187,7 @@ def test_mutation_changes_one_parameter_and_crossover_takes_from_both(
 
 
 def test_a_failure_is_a_failure_with_no_share(table: ConfigurationSpace) -> None:
-    failed = [record for record in table.records() if not record.measurement.ok]
+    failed = [record for record in table.trials() if not record.measurement.ok]
     assert len(failed) == 4
     assert all(record.measurement.message and not record.measurement.seconds for record in failed)
     assert (table.shares == 0).sum() == 4

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 from foretune import cost, search
 from foretune.errors import BadInputError
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.search.proposers import Proposer
 from foretune.space import Candidate, Space
 from foretune.testing import SyntheticSpace, strategies
@@ -54,7 +54,7 @@ def searched(made):
     for _ in range(3):
         batch = strategy.ask(4)
         asked += batch
-        records = [Record.of(candidate, ok(candidate), "mcts", {}) for candidate in batch]
+        records = [Trial.of(candidate, ok(candidate), "mcts", {}) for candidate in batch]
         model.update(records)
         strategy.tell(records)
     strategy._rescore()

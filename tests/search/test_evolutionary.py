@@ -25,7 +25,7 @@ from foretune.testing import (
     SyntheticSpace,
     strategies,
     synthetic_features,
-    synthetic_record,
+    synthetic_trial,
 )
 from foretune.testing.strategies import OracleModel, UnreadyModel
 from foretune.workload import Workload
@@ -124,7 +124,7 @@ def test_records_of_an_earlier_run_are_bred_from():
     space = SyntheticSpace(seed=3)
     strategy = Evolutionary(space, OracleModel(), np.random.default_rng(0))
     near = sorted(space.sample(np.random.default_rng(1), 4000), key=lambda c: c.seconds)[:16]
-    strategy.tell([synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(near)])
+    strategy.tell([synthetic_trial(c, m) for c, m in SyntheticMeasurer().measure(near)])
     first = strategy.ask(16)
     fresh = space.sample(np.random.default_rng(2), 200)
     assert np.median([c.seconds for c in first]) < np.quantile([c.seconds for c in fresh], 0.05)
@@ -134,10 +134,10 @@ def test_failures_and_wrong_outputs_are_no_parents():
     space = SyntheticSpace(seed=3)
     strategy = Evolutionary(space, OracleModel(), np.random.default_rng(0))
     wrong = Measurement(Status.WRONG_OUTPUT, (1e-9,), (True,), message="max error 3")
-    strategy.tell([synthetic_record(space.optimum, wrong)])
+    strategy.tell([synthetic_trial(space.optimum, wrong)])
     assert not strategy.measured
     cut = Measurement(Status.CUT_SHORT, (1.0,), (True,))
-    strategy.tell([synthetic_record(space.optimum, cut)])
+    strategy.tell([synthetic_trial(space.optimum, cut)])
     assert list(strategy.measured) == [space.optimum.key]
 
 

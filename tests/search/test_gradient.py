@@ -21,7 +21,7 @@ from foretune.search._guide import Caution, MlpGuide
 from foretune.search._relaxed import Relaxed
 from foretune.search.gradient import Gradient
 from foretune.space import Space
-from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
+from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_trial
 from foretune.workload import Workload
 from foretune_research.climbs import Logarithms
 from tests.search.gradient_support import SyntheticGuide, SyntheticLandscape, guided
@@ -35,7 +35,7 @@ def how(steps, rate=0.3):
 
 
 def told(candidates):
-    return [synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(candidates)]
+    return [synthetic_trial(c, m) for c, m in SyntheticMeasurer().measure(candidates)]
 
 
 def proposals(strategy, rounds):

@@ -15,13 +15,13 @@ from foretune import _tvm, search
 from foretune.cost import create as create_model
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError, RecordError
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.search import Strategy
 from foretune.search._choosing import difference
 from foretune.search.mcts import Mcts
 from foretune.search.proposers.random import RandomProposer
 from foretune.space import Space
-from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_record
+from foretune.testing import SyntheticMeasurer, SyntheticSpace, strategies, synthetic_trial
 from foretune.testing.strategies import OracleModel, UnreadyModel
 from foretune.tuning import resolve_names
 from foretune_research.tables import MeasuredSpace, every_candidate
@@ -34,7 +34,7 @@ Opened = opened(Mcts)
 
 
 def told(candidates):
-    return [synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(candidates)]
+    return [synthetic_trial(c, m) for c, m in SyntheticMeasurer().measure(candidates)]
 
 
 def mcts(space, model=None, seed=0, make=Mcts, **options):
@@ -53,7 +53,7 @@ def test_no_node_has_more_children_than_allowed(branching):
 def test_with_progressive_widening_nodes_that_are_visited_more_have_more_children():
     strategy = mcts(SyntheticSpace(seed=1), branching=0)
     strategies.run(strategy, 96, 8)
-    nodes = [n for n in strategy.tree.nodes.values() if n.candidate is not None]
+    nodes = list(strategy.tree.nodes.values())
     counts = [(n.visits, len([c for c in n.children if not c.failed])) for n in nodes]
     assert max(count for _, count in counts) > 2
     assert all(count <= 1 + 0.5 * math.log2(visits + 1) for visits, count in counts)
@@ -135,7 +135,7 @@ def test_the_model_and_not_its_draft_chooses_among_proposals():
         known = [(child.score, child.candidate.key) for child in children]
         assert all(score is not None for score, _ in known)
         best.setdefault(parent, set()).add(max(known)[1])
-    kept = [n for n in strategy.tree.nodes.values() if n.parent.candidate is not None]
+    kept = [n for n in strategy.tree.nodes.values() if n.parent is not strategy.tree.root]
     first = {id(n.parent): n for n in reversed(kept)}
     chosen = [n.candidate.key in best[n.parent.candidate.key] for n in first.values()]
     assert sum(chosen) > 0.8 * len(chosen), "but for what two programs have in common"
@@ -145,7 +145,7 @@ def test_illegal_proposals_are_no_nodes():
     space = SyntheticSpace(seed=2, illegal=0.4)
     strategy = mcts(space, Counting(), warmup=1)
     strategies.run(strategy, 24, 8)
-    grown = [n for n in strategy.tree.nodes.values() if n.parent.candidate is not None]
+    grown = [n for n in strategy.tree.nodes.values() if n.parent is not strategy.tree.root]
     assert grown and all(node.candidate.legal for node in grown)
 
 
@@ -190,7 +190,7 @@ def test_what_an_earlier_run_measured_is_in_the_tree_again():
         node = nodes[record.candidate_key]
         assert node.seconds == record.measurement.best_s
         assert node.failed == (record.measurement.best_s is None)
-    edits = [node for node in nodes.values() if node.parent.candidate is not None]
+    edits = [node for node in nodes.values() if node.parent is not again.tree.root]
     assert len(edits) > len(nodes) / 4
     for node in edits:
         assert difference(node.candidate, node.parent.candidate) <= 2
@@ -441,7 +441,7 @@ def test_every_program_of_a_real_space_is_proposed_once_and_then_the_search_ends
     proposed = []
     while asked := strategy.ask(32):
         proposed += [_tvm.structural_hash(c.schedule().mod) for c in asked]
-        records = [table.record(c) for c in asked]
+        records = [table.trial(c) for c in asked]
         model.update(records)
         strategy.tell(records)
     everything = {_tvm.structural_hash(c.schedule().mod) for c in candidates}
@@ -458,7 +458,7 @@ def test_no_program_of_a_real_space_is_measured_twice_and_its_twins_leave_the_tr
         assert is_whole(strategy.tree)
         asked += batch
         programs += [_tvm.structural_hash(c.schedule().mod) for c in batch]
-        strategy.tell([Record.of(c, ok(c), "mcts", {}) for c in batch])
+        strategy.tell([Trial.of(c, ok(c), "mcts", {}) for c in batch])
     assert len({c.key for c in asked}) == len(asked)
     assert len(set(programs)) == len(programs) < space.size
     repeated = strategy.fresh.repeated

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from foretune import _tvm
 from foretune.measure import Measurement, Status
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.search import sampling as samplers
 from foretune.search.sampling import FreshSampler
 from foretune.space import Space
-from foretune.testing import SyntheticMeasurer, SyntheticSpace, synthetic_record
+from foretune.testing import SyntheticMeasurer, SyntheticSpace, synthetic_trial
 from tests.tuning.support import HARDWARE, ok, row_sums
 
 
@@ -41,7 +41,7 @@ def test_what_was_told_or_excluded_is_not_drawn():
     fresh = sampler(tiles=((6, 2),), choices=(2,), sketches=1)
     everything = list(fresh.space.everything())
     told, excluded, left = everything[:3], everything[3:5], everything[5:]
-    fresh.mark([synthetic_record(c, m) for c, m in SyntheticMeasurer().measure(told)])
+    fresh.mark([synthetic_trial(c, m) for c, m in SyntheticMeasurer().measure(told)])
     drawn = fresh.unseen(99, [c.key for c in excluded])
     assert {c.key for c in drawn} == {c.key for c in left}
 
@@ -106,7 +106,7 @@ def test_decisions_that_make_one_program_are_proposed_once(real):
 
 def test_what_others_measured_is_proposed_under_no_other_decisions(real):
     space, candidates, programs = real
-    told = [Record.of(candidate, ok(candidate), "other", {}) for candidate in candidates[:20]]
+    told = [Trial.of(candidate, ok(candidate), "other", {}) for candidate in candidates[:20]]
     fresh = FreshSampler(space, np.random.default_rng(0))
     fresh.mark(told)
     chosen = {programs[c.key] for c in fresh.legal(60, candidates)}
@@ -121,7 +121,7 @@ def test_what_failed_by_itself_is_known_and_what_may_have_failed_by_the_machine_
     first, second = [group for group in twins.values() if len(group) > 1][:2]
     fresh = FreshSampler(space, np.random.default_rng(0))
     failed = [(first[0], Status.WRONG_OUTPUT), (second[0], Status.CRASH)]
-    fresh.mark([Record.of(c, Measurement(status), "other", {}) for c, status in failed])
+    fresh.mark([Trial.of(c, Measurement(status), "other", {}) for c, status in failed])
     assert fresh.legal(9, [first[1], second[1]]) == [second[1]]
 
 

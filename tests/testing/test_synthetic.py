@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.measure import Status
-from foretune.records import Record
+from foretune.records import Record, Trial
 from foretune.space import Candidate, Space
 from foretune.testing import (
     SyntheticCandidate,
@@ -21,7 +21,7 @@ from foretune.testing import (
     SyntheticSpace,
     measurers,
     synthetic_features,
-    synthetic_record,
+    synthetic_trial,
 )
 from foretune.testing.synthetic import factorisations
 
@@ -74,8 +74,8 @@ def test_json_and_pickle_round_trip():
     for candidate in space.sample(np.random.default_rng(0), 20):
         assert space.candidate(candidate.to_json()) == candidate
         assert pickle.loads(pickle.dumps(candidate)) == candidate
-        record = synthetic_record(candidate, SyntheticMeasurer().compare([candidate])[0])
-        assert Record.from_json(record.to_json()) == record
+        trial = synthetic_trial(candidate, SyntheticMeasurer().compare([candidate])[0])
+        assert Trial.again(Record.from_json(trial.to_json()), candidate) == trial
     with pytest.raises(BadInputError):
         space.candidate({"sketch": "other", "decisions": []})
     with pytest.raises(IllegalCandidateError):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from foretune.records import Journal, is_trial
+from foretune.records import Journal
 from foretune.tuning import JOURNAL
 from tests import ROOT
 
@@ -48,7 +48,7 @@ def kill_again_and_again(work_dir: Path, times: int, seed: int) -> None:
         if not (work_dir / JOURNAL).exists():
             continue
         with Journal(work_dir / JOURNAL) as journal:
-            keys = Counter(r.candidate_key for r in journal.records() if is_trial(r))
+            keys = Counter(r.candidate_key for r in journal.records() if r.is_counted)
         assert acknowledged <= set(keys), "a committed record is lost"
         assert not [k for k, count in keys.items() if count > 1], "a trial was spent twice"
     assert len(acknowledged) > times
@@ -76,6 +76,6 @@ def test_two_tuners_on_one_journal_share_its_trials(tmp_path: Path) -> None:
         records = journal.records()
         assert journal.skipped == []
     assert Counter(r.candidate_key for r in records) == acknowledged
-    trials = Counter(r.candidate_key for r in records if is_trial(r))
+    trials = Counter(r.candidate_key for r in records if r.is_counted)
     assert all(count == 1 for count in trials.values()), "a trial was spent twice"
     assert 60 <= len(trials) <= 60 + 4, "at most one batch more than the budget"

@@ -13,7 +13,7 @@ import pytest
 import foretune
 from foretune.errors import BadInputError, RecordError
 from foretune.measure import Measurement, MeasurePolicy, Status
-from foretune.records import UNTUNED, Entry, Journal, Record, is_trial
+from foretune.records import UNTUNED, Entry, Journal, Record
 from foretune.space import Candidate
 from foretune.tuning import JOURNAL, Budget, Task, Tuner, TuneResult
 from foretune.tuning.reuse import Reuse, misfit
@@ -147,7 +147,7 @@ def test_another_processor_is_a_warm_start_and_another_kind_a_miss(store: Journa
 
 def test_what_others_measured_is_a_suggestion(store: Journal) -> None:
     run(store, 8)
-    theirs = [replace(r, origin="metaschedule") for r in store.records() if is_trial(r)]
+    theirs = [replace(r, origin="metaschedule") for r in store.records() if r.is_counted]
     with Journal(store.path.with_name("imported.jsonl")) as imported:
         imported.write([matmul(), HARDWARE, *theirs])
         result = run(imported, 8)
@@ -168,7 +168,7 @@ def slow_if_known(known: set[str]) -> FormulaMeasurer:
 
 def test_a_stale_entry_makes_nothing_slower_and_is_tuned_after_all(store: Journal) -> None:
     first = run(store, 8)
-    known = {r.candidate_key for r in store.records() if is_trial(r)}
+    known = {r.candidate_key for r in store.records() if r.is_counted}
     second = run(store, 8, measurer=slow_if_known(known))
     assert len(second.tasks[0].trials) == 8
     assert not told(second)["enough"] and not told(second)["best"]

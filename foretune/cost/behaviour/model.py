@@ -63,7 +63,7 @@ def behaviour(
     keep: int = _KEEP,
     first: str = AnalyticScores.name,
     **options: Any,
-) -> CostModel:
+) -> CostModel[Candidate]:
     """Behaviour on the device at hand, trained on others, with trees on top of it (LLMTuner).
 
     Args:

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from foretune import codegen
+from foretune._registry import Registry
 from foretune.errors import BadInputError, last_line
 from foretune.graph.passes import cuda_graph
 from foretune.graph.passes._decisions import Decisions, kind_of, operands_of
@@ -48,6 +49,7 @@ __all__ = [
     "Pass",
     "PassReport",
     "Passes",
+    "added",
     "capture",
     "deciding",
     "failure",
@@ -55,8 +57,10 @@ __all__ = [
     "kind_of",
     "names",
     "operands_of",
+    "register",
     "require",
     "require_deciding",
+    "unregister",
     "why_off",
 ]
 
@@ -185,6 +189,39 @@ OPERATORS = (
 )
 """Passes over operators, in order; one that is there several times has several turns."""
 
+_ADDED: Registry[IRModule] = Registry("graph pass", "foretune.graph_passes", {})
+
+
+def added() -> tuple[Pass, ...]:
+    """Passes over operators that other packages or ``register`` add, by name: after all of ours."""
+    return tuple(Pass(name, _ours(_loaded(name))) for name in _ADDED.names())
+
+
+def _loaded(name: str) -> Change:
+    """What a pass does, looked for under the guard: one that cannot be loaded is left out."""
+
+    def change(module: IRModule) -> IRModule:
+        return _ADDED.factory(name)(module)
+
+    return change
+
+
+def register(name: str, change: Change) -> None:
+    """Makes a pass over operators known in this process, called with a module, which it leaves.
+
+    Raises:
+        BadInputError: The name is taken.
+    """
+    if name in names():
+        raise BadInputError(f"there is a pass {name!r} already: register it under another name")
+    _ADDED.register(name, change)
+
+
+def unregister(name: str) -> None:
+    """Takes back what ``register`` added."""
+    _ADDED.unregister(name)
+
+
 PROGRAMS = (
     _CONSTANTS,
     Pass("fusion", _fusion, decides=True),
@@ -234,8 +271,8 @@ def capture(
 
 def names() -> tuple[str, ...]:
     """Names of all passes, those before code is generated included, in order."""
-    found = [each.name for each in (*OPERATORS, *PROGRAMS)]
-    return tuple(dict.fromkeys([*found, JOINING, CAPTURING, *codegen.PASSES]))
+    ordered = [each.name for each in (*OPERATORS, *added(), *PROGRAMS)]
+    return tuple(dict.fromkeys([*ordered, JOINING, CAPTURING, *codegen.PASSES]))
 
 
 def deciding() -> tuple[str, ...]:

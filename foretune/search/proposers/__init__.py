@@ -15,6 +15,7 @@ import numpy as np
 from foretune._registry import Registry
 from foretune.errors import BadInputError, unknown_name
 from foretune.search.proposers._base import Proposer, Situation, Variant
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -37,7 +38,7 @@ __all__ = [
 
 DEFAULT = "default"
 
-_PROPOSERS: Registry[Proposer] = Registry(
+_PROPOSERS: Registry[Proposer[Any]] = Registry(
     "proposer",
     "foretune.proposers",
     {
@@ -50,8 +51,8 @@ _PROPOSERS: Registry[Proposer] = Registry(
 
 
 def create(
-    name: str, space: SearchSpace[Any], rng: np.random.Generator | int, **options: Any
-) -> Proposer:
+    name: str, space: SearchSpace[C], rng: np.random.Generator | int, **options: Any
+) -> Proposer[C]:
     """Makes the proposer called ``name`` for one space.
 
     Args:
@@ -87,7 +88,7 @@ def check(name: str, options: Mapping[str, Any]) -> None:
 
 
 def _refuse_unknown(
-    name: str, factory: Callable[..., Proposer], options: Mapping[str, Any]
+    name: str, factory: Callable[..., Proposer[Any]], options: Mapping[str, Any]
 ) -> None:
     parameters = list(inspect.signature(factory).parameters.values())
     # The first two are the space and the source of randomness.
@@ -136,7 +137,7 @@ def descriptions() -> dict[str, str]:
     return _PROPOSERS.descriptions()
 
 
-def register(name: str, factory: Callable[..., Proposer]) -> None:
+def register(name: str, factory: Callable[..., Proposer[Any]]) -> None:
     """Makes ``factory`` known as ``name`` in this process; a taken name is refused."""
     _PROPOSERS.register(name, factory)
 

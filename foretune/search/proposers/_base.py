@@ -5,16 +5,18 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
+from foretune.space.protocol import C
+
 if TYPE_CHECKING:
-    from foretune.space import Candidate, SearchSpace
+    from foretune.space import SearchSpace
 
 
 @dataclass(frozen=True)
-class Variant:
+class Variant(Generic[C]):
     """A program and what is known of it.
 
     Attributes:
@@ -24,14 +26,14 @@ class Variant:
         failed: Whether measuring it failed.
     """
 
-    candidate: Candidate
+    candidate: C
     score: float | None = None
     seconds: float | None = None
     failed: bool = False
 
 
 @dataclass(frozen=True)
-class Situation:
+class Situation(Generic[C]):
     """A program that is to be edited, and what is known around it.
 
     Attributes:
@@ -41,13 +43,13 @@ class Situation:
         best: The fastest program measured so far.
     """
 
-    program: Variant
+    program: Variant[C]
     wanted: int
-    ancestors: tuple[Variant, ...] = ()
-    best: Variant | None = None
+    ancestors: tuple[Variant[C], ...] = ()
+    best: Variant[C] | None = None
 
 
-class Proposer(abc.ABC):
+class Proposer(abc.ABC, Generic[C]):
     """Proposes edits of programs of one space.
 
     Life cycle: construct with a space and a random generator, then call ``propose`` as often as
@@ -61,11 +63,11 @@ class Proposer(abc.ABC):
         rng: The only source of randomness.
     """
 
-    def __init__(self, space: SearchSpace[Any], rng: np.random.Generator) -> None:
+    def __init__(self, space: SearchSpace[C], rng: np.random.Generator) -> None:
         self.space = space
         self.rng = rng
 
-    @classmethod  # noqa: B027 - most have none
+    @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Refuses options whose values would be refused for any space, before there is one.
 
@@ -74,7 +76,7 @@ class Proposer(abc.ABC):
         """
 
     @abc.abstractmethod
-    def propose(self, situations: Sequence[Situation]) -> list[list[Candidate]]:
+    def propose(self, situations: Sequence[Situation[C]]) -> list[list[C]]:
         """For each situation up to ``wanted`` distinct candidates of this space, the best first.
 
         They differ from the program; some may be illegal or known already. A list may be empty.
@@ -85,12 +87,10 @@ class Proposer(abc.ABC):
         """Situations that are worth preparing while candidates are measured."""
         return 0
 
-    def prepare(self, situations: Sequence[Situation]) -> None:  # noqa: B027 - most are quick
+    def prepare(self, situations: Sequence[Situation[C]]) -> None:
         """Begins to work on situations that ``propose`` will be asked about. Returns at once."""
 
-    def judged(  # noqa: B027 - most do not want to know
-        self, situation: Situation, children: Sequence[Variant]
-    ) -> None:
+    def judged(self, situation: Situation[C], children: Sequence[Variant[C]]) -> None:
         """Told what the cost model thinks of what was proposed for a situation."""
 
     @property

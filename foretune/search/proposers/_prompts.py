@@ -53,7 +53,7 @@ outermost first, whose product is the extent. A choice or a location is one of t
 
 
 def messages(
-    situation: Situation,
+    situation: Situation[Candidate],
     *,
     history: int,
     style: str,
@@ -97,12 +97,12 @@ def messages(
     ]
 
 
-def _headline(program: Variant) -> list[str]:
+def _headline(program: Variant[Candidate]) -> list[str]:
     workload = program.candidate.workload
     return [f"{workload.flops:.3g} floating-point operations. Current: {speed(program)}."]
 
 
-def speed(variant: Variant) -> str:
+def speed(variant: Variant[Candidate]) -> str:
     """What is known of a program's speed, in words."""
     if variant.failed:
         return "failed when it was run"
@@ -113,7 +113,9 @@ def speed(variant: Variant) -> str:
     return "nothing known of its speed"
 
 
-def _differences(program: Variant, ancestors: Sequence[Variant]) -> Iterator[tuple[str, list[str]]]:
+def _differences(
+    program: Variant[Candidate], ancestors: Sequence[Variant[Candidate]]
+) -> Iterator[tuple[str, list[str]]]:
     yield "Loops", loops(program.candidate)
     child = program
     lines: list[str] = []
@@ -124,7 +126,9 @@ def _differences(program: Variant, ancestors: Sequence[Variant]) -> Iterator[tup
     yield "Ancestors", lines
 
 
-def _programs(program: Variant, ancestors: Sequence[Variant]) -> Iterator[tuple[str, list[str]]]:
+def _programs(
+    program: Variant[Candidate], ancestors: Sequence[Variant[Candidate]]
+) -> Iterator[tuple[str, list[str]]]:
     yield "Code", [_code(program.candidate)]
     child = program
     for name, ancestor in zip(_GENERATIONS, ancestors, strict=False):
@@ -214,7 +218,7 @@ def difference(before: Candidate, after: Candidate) -> str:
     return ", ".join(changes) or "nothing"
 
 
-def _best(best: Variant, candidate: Candidate) -> list[str]:
+def _best(best: Variant[Candidate], candidate: Candidate) -> list[str]:
     if best.candidate.sketch != candidate.sketch:
         return [f"{speed(best)}, of another structure."]
     return [f"{speed(best)}; it differs from the current one in this: "

@@ -12,11 +12,12 @@ import numpy.typing as npt
 from foretune.dataset import Program
 from foretune.features import action_columns, action_features
 from foretune.search.proposers.random import RandomProposer
-from foretune.space import Candidate as RealCandidate
+from foretune.space import Candidate
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.search.proposers._base import Situation
-    from foretune.space import Candidate, Space
+    from foretune.space import SearchCandidate, SearchSpace
 
 Matrix = npt.NDArray[np.float32]
 FloatArray = npt.NDArray[np.float64]
@@ -30,13 +31,18 @@ def features_of(candidates: Sequence[Candidate]) -> Matrix:
     return action_features([Program(candidate=candidate) for candidate in candidates])
 
 
+def _scheduled(candidates: Sequence[SearchCandidate]) -> list[Candidate]:
+    """Those that are schedules of a program, which alone have features: all, or none of a space."""
+    return [candidate for candidate in candidates if isinstance(candidate, Candidate)]
+
+
 def places(names: Sequence[str]) -> list[int]:
     """Indices of named columns among ``action_columns()``."""
     index = {column.name: at for at, column in enumerate(action_columns())}
     return [index[name] for name in names]
 
 
-class RankedProposer(RandomProposer):
+class RankedProposer(RandomProposer[C]):
     """Draws ``POOL`` times as many random edits as asked for and keeps those of most worth.
 
     Noise on the worth lets a misjudged edit through. Where candidates have no features (spaces
@@ -50,7 +56,7 @@ class RankedProposer(RandomProposer):
     noise: float
     """Scale of the Gumbel noise added to the worth, in its unit."""
 
-    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+    def __init__(self, space: SearchSpace[C], rng: np.random.Generator) -> None:
         super().__init__(space, rng)
 
     @abc.abstractmethod
@@ -63,13 +69,14 @@ class RankedProposer(RandomProposer):
             hardware: What all of them run on.
         """
 
-    def propose(self, situations: Sequence[Situation]) -> list[list[Candidate]]:
+    def propose(self, situations: Sequence[Situation[C]]) -> list[list[C]]:
         """Distinct edits, the most promising first."""
         pools = [self.draw(each.program.candidate, POOL * each.wanted) for each in situations]
-        edits = [edit for pool in pools for edit in pool]
-        if not edits or not isinstance(edits[0], RealCandidate):
+        edits = _scheduled([edit for pool in pools for edit in pool])
+        if not edits:
             return [pool[: each.wanted] for pool, each in zip(pools, situations, strict=True)]
-        worth = self._worth_of([each.program.candidate for each in situations], pools, edits)
+        parents = _scheduled([each.program.candidate for each in situations])
+        worth = self._worth_of(parents, [len(pool) for pool in pools], edits)
         worth = worth + self.rng.gumbel(size=len(edits), scale=self.noise)
         kept, first = [], 0
         for pool, situation in zip(pools, situations, strict=True):
@@ -79,11 +86,9 @@ class RankedProposer(RandomProposer):
         return kept
 
     def _worth_of(
-        self,
-        parents: Sequence[Candidate],
-        pools: Sequence[Sequence[Candidate]],
-        edits: Sequence[Candidate],
+        self, parents: Sequence[Candidate], counts: Sequence[int], edits: Sequence[Candidate]
     ) -> FloatArray:
+        """What the edits are worth, of which each parent has a count."""
         features = features_of([*parents, *edits])
-        parent_of = np.repeat(np.arange(len(pools)), [len(pool) for pool in pools])
+        parent_of = np.repeat(np.arange(len(parents)), counts)
         return self.worth(features[parent_of], features[len(parents) :], self.space.hardware)

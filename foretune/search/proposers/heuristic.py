@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretune.search.proposers._ranked import FloatArray, Matrix, RankedProposer, places
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
@@ -87,7 +88,7 @@ def gpu_rules(hardware: Hardware) -> tuple[Rule, ...]:
     )
 
 
-class HeuristicProposer(RankedProposer):
+class HeuristicProposer(RankedProposer[C]):
     """Prefers edits that suit vectors, registers, caches, threads or shared memory better."""
 
     noise = 0.15

@@ -13,10 +13,11 @@ import numpy as np
 from foretune.errors import BadInputError
 from foretune.search.proposers._policy import Policy, weights
 from foretune.search.proposers._ranked import FloatArray, Matrix, RankedProposer
+from foretune.space.protocol import C
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
-    from foretune.space import Space
+    from foretune.space import SearchSpace
 
 
 def has_weights(hardware: Hardware) -> bool:
@@ -41,7 +42,7 @@ def _given(policy: object) -> Policy | None:
     )
 
 
-class LearnedProposer(RankedProposer):
+class LearnedProposer(RankedProposer[C]):
     """Prefers edits like those that made measured programs of other workloads faster.
 
     Args:
@@ -57,7 +58,7 @@ class LearnedProposer(RankedProposer):
 
     def __init__(
         self,
-        space: Space,
+        space: SearchSpace[C],
         rng: np.random.Generator,
         *,
         policy: Policy | Path | str | None = None,

@@ -34,10 +34,11 @@ from foretune.search.proposers._answers import Reading, read
 from foretune.search.proposers._base import Proposer, Situation, Variant
 from foretune.search.proposers._prompts import STYLES, messages
 from foretune.search.proposers.random import RandomProposer
+from foretune.space import Candidate
 
 if TYPE_CHECKING:
     from foretune.llm import Question, Session
-    from foretune.space import Candidate, Space
+    from foretune.space import Space
 
 _MOST_TOLD = 8
 """Corrections in a prompt: about as much text as the table of a program."""
@@ -68,7 +69,7 @@ class LlmConfig:
             raise BadInputError("llm: otherwise must be another proposer than 'llm' itself")
 
 
-class LlmProposer(Proposer):
+class LlmProposer(Proposer[Candidate]):
     """Asks a language model, which sees the program, its ancestors, their speed and the machine.
 
     Args:
@@ -122,7 +123,7 @@ class LlmProposer(Proposer):
         """Programs asked about per batch; none once the model is left out."""
         return 0 if self.session.left_out else self.config.asked
 
-    def prepare(self, situations: Sequence[Situation]) -> None:
+    def prepare(self, situations: Sequence[Situation[Candidate]]) -> None:
         """Asks in the background; later, where the model would disturb what is timed."""
         self._asked, self._answered = {}, set()
         if self.session.disturbs(self.space.hardware.kind):
@@ -130,13 +131,15 @@ class LlmProposer(Proposer):
         else:
             self._ask(situations)
 
-    def _ask(self, situations: Sequence[Situation]) -> None:
+    def _ask(self, situations: Sequence[Situation[Candidate]]) -> None:
         for each in situations:
             program = each.program.candidate
             corrections = self._corrections.pop(program.sketch.key, ())
             self._asked[program.key] = self.session.submit(self._prompt(each, corrections))
 
-    def _prompt(self, situation: Situation, corrections: Sequence[str]) -> list[dict[str, str]]:
+    def _prompt(
+        self, situation: Situation[Candidate], corrections: Sequence[str]
+    ) -> list[dict[str, str]]:
         """What the model is asked about a program."""
         return messages(
             situation,
@@ -150,7 +153,7 @@ class LlmProposer(Proposer):
         """What an answer about a program comes to."""
         return read(text, program, self._space, self.rng, alternatives=self.config.proposals)
 
-    def propose(self, situations: Sequence[Situation]) -> list[list[Candidate]]:
+    def propose(self, situations: Sequence[Situation[Candidate]]) -> list[list[Candidate]]:
         """The model's edits where it was asked, those of another proposer elsewhere."""
         keys = [each.program.candidate.key for each in situations]
         # The second time that a program occurs there is no second answer.
@@ -164,7 +167,7 @@ class LlmProposer(Proposer):
             for each, was in zip(situations, asked, strict=True)
         ]
 
-    def _answers(self, situation: Situation) -> list[Candidate]:
+    def _answers(self, situation: Situation[Candidate]) -> list[Candidate]:
         """What the model proposes for a program, or a single random edit."""
         program = situation.program.candidate
         asked = self._asked.pop(program.key)
@@ -194,7 +197,9 @@ class LlmProposer(Proposer):
             kept = [told for told in self._corrections.get(sketch, []) if told not in corrections]
             self._corrections[sketch] = [*kept, *corrections][-_MOST_TOLD:]
 
-    def judged(self, situation: Situation, children: Sequence[Variant]) -> None:
+    def judged(
+        self, situation: Situation[Candidate], children: Sequence[Variant[Candidate]]
+    ) -> None:
         """Counts how many of the model's edits the cost model prefers to what they came from."""
         before = situation.program.score
         if situation.program.candidate.key not in self._answered or before is None:

@@ -23,7 +23,7 @@ from foretune.features import (
     extract_per_store,
 )
 from foretune.measure import Measurement, Status
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.testing.rankers import nest_group
 from foretune_research.world import program_text, reader
 from foretune_research.world.config import WorldStudyConfig
@@ -382,7 +382,7 @@ def test_programs_of_others_are_ranked_by_their_actions(trained):
 
 
 def measured(candidate, seconds):
-    return Record.of(candidate, Measurement(Status.OK, (seconds,), (True,)), "e", {})
+    return Trial.of(candidate, Measurement(Status.OK, (seconds,), (True,)), "e", {})
 
 
 def scaled(ranker, scale=0.5):

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from foretune.cost import CostModel
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.search import BatchPolicy, Strategy, pick
 from foretune.space import Candidate, Space
 
 
-class Walk(Strategy):
+class Walk(Strategy[Candidate]):
     """Takes steps from the fastest programs measured so far."""
 
     def __init__(
@@ -31,9 +31,9 @@ class Walk(Strategy):
         scored = zip(new, scores.tolist(), strict=True)
         return self.fresh.propose(pick(scored, n, self.policy, self.fresh), n)
 
-    def tell(self, records: Sequence[Record]) -> None:
-        super().tell(records)
-        for record in records:
-            seconds, candidate = record.measurement.best_s, record.candidate
-            if seconds is not None and candidate and candidate.sketch in self.space.sketches:
+    def tell(self, trials: Sequence[Trial[Candidate]]) -> None:
+        super().tell(trials)
+        for trial in trials:
+            seconds, candidate = trial.measurement.best_s, trial.candidate
+            if seconds is not None and candidate.sketch in self.space.sketches:
                 self.measured[candidate.key] = seconds, candidate
