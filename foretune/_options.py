@@ -9,6 +9,7 @@ options of constants, for studies.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -90,6 +91,44 @@ def constants(config: type[Any]) -> dict[str, Any]:
     """Class variables of a dataclass with their values: what it fixes."""
     own = set(option_names(config))
     return {n: getattr(config, n) for n in config.__dataclass_fields__ if n not in own}
+
+
+def split_options(name: str, *, alone: str = "", file: str = "") -> tuple[str, dict[str, Any]]:
+    """A name and the options that stand behind it: ``NAME:option=value:...``.
+
+    Before → after: ``"mcts:branching=4"`` → ``"mcts"`` and ``{"branching": 4}``.
+
+    Args:
+        name: As somebody wrote it.
+        alone: The option that a word without an equals sign is the value of; empty where such a
+            word belongs to the name.
+        file: Ending of a file, which is a name whatever else is in it; empty where none is.
+
+    Raises:
+        BadInputError: An option occurs twice.
+    """
+    base = name
+    options: dict[str, Any] = {}
+    while not (file and base.endswith(file)):
+        rest, _, word = base.rpartition(":")
+        option, equals, value = word.partition("=")
+        if not equals:
+            option, value = alone, word
+        if not (rest and option):
+            break
+        if option in options:
+            raise BadInputError(f"{name!r} gives {option!r} twice: leave one of them out")
+        options[option] = option_value(value) if equals else value
+        base = rest
+    return base, options
+
+
+def option_value(text: str) -> Any:
+    """What an option's text says: JSON where it is, else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def configured(

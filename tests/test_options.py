@@ -19,6 +19,7 @@ from foretune._options import (
     option_names,
     refuse_unknown,
     require_options,
+    split_options,
     stored_options,
 )
 from foretune.errors import BadInputError, VersionMismatchError
@@ -124,6 +125,34 @@ def test_what_is_refused_says_rule_name_value_and_remedy(option: str, value: Any
     with pytest.raises(BadInputError) as refused:
         Bounded(**{option: value})
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("mcts", ("mcts", {})),
+        ("mcts:depth=4:wide=false", ("mcts", {"depth": 4, "wide": False})),
+        ("mcts:depth=4:llm", ("mcts", {"depth": 4, "proposer": "llm"})),
+        ("mcts:weights=/a/b.npz", ("mcts", {"weights": "/a/b.npz"})),
+        ("mcts:note=a=b", ("mcts", {"note": "a=b"})),
+        ("depth=4", ("depth=4", {})),
+    ],
+)
+def test_options_behind_a_name(name: str, parts: tuple[str, dict[str, Any]]) -> None:
+    assert split_options(name, alone="proposer") == parts
+
+
+def test_words_of_a_name_and_files_stay_whole() -> None:
+    assert split_options("mlp:formulas:online=false") == ("mlp:formulas", {"online": False})
+    file = "runs/a:b=1/mlp.npz"
+    assert split_options(file, file=".npz") == (file, {})
+    assert split_options(f"{file}:online=true", file=".npz") == (file, {"online": True})
+
+
+@pytest.mark.parametrize("name", ["mcts:depth=4:depth=5", "mcts:llm:proposer=random"])
+def test_an_option_that_stands_twice_behind_a_name_is_refused(name: str) -> None:
+    with pytest.raises(BadInputError, match=rf"'{name}' gives '\w+' twice: leave one"):
+        split_options(name, alone="proposer")
 
 
 CONFIGURATIONS = (

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from foretune._files import no_temporary_files
+from foretune._options import option_value
 from foretune._store_url import without_credentials
 from foretune.cli._stores import open_asked_for
 from foretune.errors import BadInputError
@@ -249,10 +250,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
                 f"an option reads NAME=VALUE, but got --option {text}: for example depth=6; a seed "
                 "is given by the command's own option"
             )
-        try:
-            parsed = json.loads(value)
-        except ValueError:
-            parsed = value
+        parsed = option_value(value)
         if options.setdefault(name, parsed) != parsed:
             raise BadInputError(
                 f"an option has one value, but got --option {name}={options[name]} and --option "

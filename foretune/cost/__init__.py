@@ -9,14 +9,13 @@ workloads; ``foretune.cost.pretrained`` makes a cost model of one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune._options import refuse_unknown, require_type
+from foretune._options import refuse_unknown, require_type, split_options
 from foretune._registry import Registry
 from foretune.cost._base import Abilities, CostModel, FloatArray, Prediction
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength, score_group
@@ -123,21 +122,7 @@ def split_name(name: str) -> tuple[str, dict[str, Any]]:
     Raises:
         BadInputError: An option occurs twice.
     """
-    base = name
-    options: dict[str, Any] = {}
-    while not base.endswith(_TRAINED):
-        rest, _, word = base.rpartition(":")
-        option, equals, value = word.partition("=")
-        if not rest or not equals:
-            break
-        if option in options:
-            raise BadInputError(f"{name!r} gives {option!r} twice: leave one of them out")
-        try:
-            options[option] = json.loads(value)
-        except ValueError:
-            options[option] = value
-        base = rest
-    return base, options
+    return split_options(name, file=_TRAINED)
 
 
 def check_name(name: str) -> None:

@@ -10,12 +10,12 @@ a batch from scored candidates.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._options import split_options
 from foretune._registry import Registry
 from foretune.errors import BadInputError
 from foretune.search import proposers
@@ -114,22 +114,7 @@ def split_name(name: str) -> tuple[str, dict[str, Any]]:
     Raises:
         BadInputError: An option occurs twice.
     """
-    base, *words = name.split(":")
-    options: dict[str, Any] = {}
-    for word in words:
-        option, equals, value = word.partition("=")
-        if not equals:
-            option, value = "proposer", word
-        if option in options:
-            raise BadInputError(f"{name!r} gives {option!r} twice: leave one of them out")
-        if not equals:
-            options[option] = value
-            continue
-        try:
-            options[option] = json.loads(value)
-        except ValueError:
-            options[option] = value
-    return base, options
+    return split_options(name, alone="proposer")
 
 
 def names() -> list[str]:
