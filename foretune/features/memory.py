@@ -6,11 +6,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-import numpy as np
-import numpy.typing as npt
+from foretune._arrays import Float32Array
 
-Rows = npt.NDArray[np.float32]
-Kept = TypeVar("Kept", Rows, "Rows | None")
+Kept = TypeVar("Kept", Float32Array, "Float32Array | None")
 
 _ENTRY_BYTES = 384
 """What a program takes beside its rows: a short key, an array's head, a place in the order. So
@@ -52,5 +50,5 @@ class Memory(Generic[Kept]):
             self.bytes -= _size(self._rows.popitem(last=False)[1])
 
 
-def _size(rows: Rows | None) -> int:
+def _size(rows: Float32Array | None) -> int:
     return _ENTRY_BYTES + (0 if rows is None else rows.nbytes)

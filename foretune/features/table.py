@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from foretune._arrays import FloatArray
+
 Row = tuple[str, str, str]
 """Name, unit and meaning of a column."""
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.symbolic._scalar import Algebra, Monomial, Scalar
 
-FloatArray = npt.NDArray[np.float64]
 _TOLERANCE = 1e-6
 """Whole numbers that were divided and multiplied again are compared up to this."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 
-from foretune.features import action_columns, columns
+from foretune.features import ACTION_FEATURE_VERSION, FEATURE_VERSION, action_columns, columns
 from foretune.features.actions._columns import TABLE as ACTIONS
 from foretune.features.stores._columns import TABLE as STORES
 from foretune.features.table import Column, Table
@@ -63,6 +65,22 @@ def test_columns_that_differ_by_numbers_are_one_line_for_people() -> None:
 def test_every_column_has_a_name_of_its_own_a_unit_and_a_meaning(table: Table) -> None:
     assert len(set(table.names)) == len(table)
     assert all(column.unit and column.meaning for column in table.columns)
+
+
+@pytest.mark.parametrize(
+    ("table", "version", "expected"),
+    [
+        (STORES, FEATURE_VERSION, (1, "4b56e2f62d89ac04")),
+        (ACTIONS, ACTION_FEATURE_VERSION, ("3+2+2", "f61d73a4890f2a7a")),
+    ],
+    ids=list(TABLES),
+)
+def test_a_layout_changes_with_its_version(
+    table: Table, version: int | str, expected: tuple[int | str, str]
+) -> None:
+    """Weights are read by version: other columns under the same one would be mistaken."""
+    digest = hashlib.blake2b("\n".join(table.names).encode(), digest_size=8).hexdigest()
+    assert (version, digest) == expected, "raise the version, then note both here"
 
 
 def test_rooms_give_the_columns_of_their_tables() -> None:

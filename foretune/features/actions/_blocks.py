@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from foretune._arrays import FloatArray
 
 _REDUCTION = 2
 """TVM's number of a block iterator that is a reduction."""

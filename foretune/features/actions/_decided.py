@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import IntArray
 from foretune.space import Choice, ComputeLocation, PerfectTile
 from foretune.space.actions import skeleton_of
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from foretune.hardware import Hardware
     from foretune.space import Candidate
 
-IntArray = npt.NDArray[np.int64]
 
 CPU_SPATIAL_PARTS = 4
 CPU_REDUCTION_PARTS = 2

@@ -25,8 +25,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Float32Array, FloatArray
 from foretune.features.actions import _sections as sections
 from foretune.features.actions._blocks import blocks_of
 from foretune.features.actions._columns import TABLE
@@ -37,20 +37,19 @@ from foretune.features.actions._foreign import foreign_features
 from foretune.features.actions._generated import generated
 from foretune.features.actions._machine import machine_features, match
 from foretune.features.actions._shared import Shared
-from foretune.features.memory import Memory, Rows
+from foretune.features.memory import Memory
 from foretune.features.tokens import actions_of, kind_index
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
 
-FloatArray = npt.NDArray[np.float64]
 
 _REMEMBERED_BYTES = 16 << 20
 """Rows kept in memory per process: a search asks several models about a program."""
-_memory: Memory[Rows] = Memory(_REMEMBERED_BYTES)
+_memory: Memory[Float32Array] = Memory(_REMEMBERED_BYTES)
 
 
-def action_features(programs: Sequence[Any], machine: Hardware | None = None) -> Rows:
+def action_features(programs: Sequence[Any], machine: Hardware | None = None) -> Float32Array:
     """Features of programs of one hardware from their decisions or actions.
 
     Args:
@@ -63,7 +62,7 @@ def action_features(programs: Sequence[Any], machine: Hardware | None = None) ->
     """
     features = np.zeros((len(programs), len(TABLE)), dtype=np.float32)
     marks: dict[int, str] = {}
-    found: dict[str, Rows] = {}
+    found: dict[str, Float32Array] = {}
     missing: dict[str, Any] = {}
     places: list[tuple[int, str]] = []
     factors = machine_features(machine)
@@ -93,10 +92,10 @@ def _mark(hardware: Hardware) -> str:
     return hashlib.blake2b(repr(hardware).encode(), digest_size=8).hexdigest()
 
 
-def _made(candidates: Mapping[str, Any], machine: Hardware | None) -> dict[str, Rows]:
+def _made(candidates: Mapping[str, Any], machine: Hardware | None) -> dict[str, Float32Array]:
     """The own columns of candidates that may be of several sketches, by the keys given."""
     keys, values = list(candidates), list(candidates.values())
-    made: dict[str, Rows] = {}
+    made: dict[str, Float32Array] = {}
     for rows, own in by_sketch(values):
         filled = _own([values[row] for row in rows], own if machine is None else machine)
         for row, columns in zip(rows, filled.astype(np.float32), strict=True):
@@ -129,7 +128,7 @@ def _own(candidates: Sequence[Any], hardware: Hardware) -> FloatArray:
     )
 
 
-def _fill_foreign(row: Rows, program: Any, machine: FloatArray) -> None:
+def _fill_foreign(row: Float32Array, program: Any, machine: FloatArray) -> None:
     """Fills the columns of a program that others measured.
 
     Args:

@@ -24,14 +24,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray, IntArray
 from foretune.features.actions._columns import TABLE
 from foretune.features.actions._decided import (
     CPU_REDUCTION_PARTS,
     CPU_SPATIAL_PARTS,
     Decided,
-    IntArray,
     Nest,
     by_sketch,
     jobs_of,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from foretune.hardware import Hardware
     from foretune.space import Candidate
 
-FloatArray = npt.NDArray[np.float64]
 
 _ELEMENT_BITS = 32
 _UNKNOWN_SIMD_BITS = 128

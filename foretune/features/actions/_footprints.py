@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.features.actions._blocks import Access, Block
 from foretune.features.actions._columns import LEVELS, READS, TABLE
 from foretune.features.actions._decided import Nest
 from foretune.features.actions._shared import Shared
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def footprints(shared: Shared) -> FloatArray:

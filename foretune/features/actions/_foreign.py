@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.features.actions._columns import (
     CHOICES,
     FOREIGN_ANNOTATIONS,
@@ -30,8 +30,6 @@ from foretune.features.tokens import scaled
 
 if TYPE_CHECKING:
     from foretune.space import Action
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def foreign_features(actions: Sequence[Action]) -> FloatArray:

@@ -16,14 +16,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray, IntArray
 from foretune.features.actions._columns import TABLE
-from foretune.features.actions._decided import IntArray, Nest, kept_from, vector_of
+from foretune.features.actions._decided import Nest, kept_from, vector_of
 from foretune.features.actions._fit import vector_unit
 from foretune.features.actions._shared import Shared
-
-FloatArray = npt.NDArray[np.float64]
 
 _IN_MEMORY = 6.0
 """Stands for the registers of accumulators that are in memory: as bad as 64 times too many."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.features.actions._columns import FOOTPRINTS, LEVELS, TABLE
 from foretune.features.actions._decided import chunks_of, jobs_of
 from foretune.features.actions._fit import vector_unit
@@ -18,7 +18,6 @@ from foretune.hardware import FEATURE_COLUMNS
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
 
-FloatArray = npt.NDArray[np.float64]
 
 _STEPS_PER_OCTAVE = {"peak_gflops": 2, "bandwidth_gbs": 1}
 """Rounding of factors that are measured. What two probes of one machine differ by would otherwise

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.features.actions._columns import (
     CHOICES,
     LOCATIONS,
@@ -24,8 +24,6 @@ from foretune.features.actions._shared import Shared
 from foretune.features.tokens import KINDS, kind_index
 from foretune.space import INLINE, ROOT, Choice
 from foretune.space.actions import skeleton_of
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def kinds(shared: Shared) -> FloatArray:

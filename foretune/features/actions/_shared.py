@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.features.actions._blocks import Block
 from foretune.features.actions._decided import Decided, Nest
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

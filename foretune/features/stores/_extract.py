@@ -10,16 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune._per_store import BUFFERS, CACHE_LINE_BYTES, CURVE_POINTS
 from foretune.errors import IllegalCandidateError
 
 if TYPE_CHECKING:
     from foretune.space import Candidate
     from foretune.workload import Workload
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def extract_per_store(candidates: Sequence[Candidate], threads: int = 0) -> list[FloatArray | None]:

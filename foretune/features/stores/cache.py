@@ -23,19 +23,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from filelock import FileLock
 
+from foretune._arrays import Array, Float32Array
 from foretune._files import write_bytes
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
-from foretune.features.memory import Memory, Rows
+from foretune.features.memory import Memory
 from foretune.features.stores._columns import FEATURE_VERSION, PER_STORE
 from foretune.features.stores._extract import extract_per_store
 
 if TYPE_CHECKING:
     from foretune.space import Candidate
 
-Extractor = Callable[[Sequence[Any]], "Sequence[npt.NDArray[Any] | None]"]
+Extractor = Callable[[Sequence[Any]], "Sequence[Array | None]"]
 """Candidates to rows of features per candidate, None for one that cannot be applied."""
 
 SOURCES = ("programs", "formulas", "formulas_only")
@@ -46,7 +46,7 @@ _REMEMBERED_BYTES = 64 << 20
 _ILLEGAL = -1
 
 
-_memories: dict[str, Memory[Rows | None]] = {
+_memories: dict[str, Memory[Float32Array | None]] = {
     source: Memory(_REMEMBERED_BYTES) for source in SOURCES
 }
 
@@ -73,7 +73,7 @@ def require_source(owner: str, source: str) -> None:
 
 def program_rows(
     programs: Sequence[Any], folder: Path | None = None, source: str = "programs"
-) -> list[Rows | None]:
+) -> list[Float32Array | None]:
     """Per-store features of programs.
 
     Args:
@@ -101,10 +101,10 @@ def program_rows(
 
 def candidate_rows(
     candidates: Sequence[Candidate], folder: Path | None = None, source: str = "programs"
-) -> list[Rows | None]:
+) -> list[Float32Array | None]:
     """``program_rows`` of candidates."""
     wanted = {candidate.key: candidate for candidate in candidates}
-    found: dict[str, Rows | None] = {}
+    found: dict[str, Float32Array | None] = {}
     if folder is None:
         memory = _memories[source]
         found = {key: memory[key] for key in wanted if key in memory}
@@ -120,7 +120,7 @@ def candidate_rows(
     return [found[candidate.key] for candidate in candidates]
 
 
-def _extract(candidates: Mapping[str, Candidate], source: str) -> dict[str, Rows | None]:
+def _extract(candidates: Mapping[str, Candidate], source: str) -> dict[str, Float32Array | None]:
     if not candidates:
         return {}
     if source == "programs":
@@ -152,7 +152,7 @@ def _files(
         yield folder / f"{name}.npz", group
 
 
-def read_rows(path: Path) -> dict[str, Rows | None]:
+def read_rows(path: Path) -> dict[str, Float32Array | None]:
     """What ``add_rows`` kept in a file: key -> rows, None for an illegal program; empty if none."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -166,7 +166,7 @@ def read_rows(path: Path) -> dict[str, Rows | None]:
     }
 
 
-def add_rows(path: Path, made: Mapping[str, Rows | None]) -> None:
+def add_rows(path: Path, made: Mapping[str, Float32Array | None]) -> None:
     """Adds rows to a file, beside what other processes have put there since it was read.
 
     Args:
@@ -187,7 +187,7 @@ def add_rows(path: Path, made: Mapping[str, Rows | None]) -> None:
         ) from error
 
 
-def _write(path: Path, programs: Mapping[str, Rows | None]) -> None:
+def _write(path: Path, programs: Mapping[str, Float32Array | None]) -> None:
     legal = [rows for rows in programs.values() if rows is not None]
     counts = [_ILLEGAL if rows is None else len(rows) for rows in programs.values()]
     buffer = io.BytesIO()

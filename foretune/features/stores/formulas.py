@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.features.stores._extract import extract_per_store
 from foretune.space import structure_of
 from foretune.symbolic import UnsupportedTraceError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from foretune.space import Candidate, Sketch, Structure
 
-FloatArray = npt.NDArray[np.float64]
 
 _log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, Float32Array, FloatArray
 from foretune.errors import BadInputError
 from foretune.features.tokens._names import (
     KINDS,
@@ -36,8 +36,6 @@ from foretune.space.actions import Slot, Step, skeleton_of
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
 
-Rows = npt.NDArray[np.float32]
-Mask = npt.NDArray[np.bool_]
 
 TOKEN_VERSION = 1
 """Number of the layout. Raised whenever a number changes its place or meaning."""
@@ -83,7 +81,7 @@ def action_tokens(
     width: int = 64,
     *,
     reference: bool = False,
-) -> tuple[Rows, Mask]:
+) -> tuple[Float32Array, BoolArray]:
     """Tokens of the first ``steps`` actions of programs.
 
     Args:
@@ -140,7 +138,7 @@ def argument_number(argument: Any, axes: Any) -> float:
     return name_number(argument, axes) if isinstance(argument, str) else scaled(argument)
 
 
-def encode(action: Action, axes: Any, width: int, reference: bool) -> Rows:
+def encode(action: Action, axes: Any, width: int, reference: bool) -> Float32Array:
     """The token of one action, shape (width,)."""
     token = _one_hot(action.kind, width, reference)
     start = len(token_vocabulary(reference))
@@ -150,11 +148,11 @@ def encode(action: Action, axes: Any, width: int, reference: bool) -> Rows:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _foreign(action: Action, width: int, reference: bool) -> Rows:
+def _foreign(action: Action, width: int, reference: bool) -> Float32Array:
     return encode(action, {}, width, reference)
 
 
-def _one_hot(kind: str, width: int, reference: bool) -> Rows:
+def _one_hot(kind: str, width: int, reference: bool) -> Float32Array:
     token = np.zeros(width, dtype=np.float32)
     at = kind_index(kind)
     if not reference:
@@ -202,7 +200,7 @@ class _Template:
             else:
                 self._base[at, column] = argument_number(argument, self._sketch.axes)
 
-    def fill(self, candidates: Sequence[Any], steps: int) -> tuple[Rows, Mask]:
+    def fill(self, candidates: Sequence[Any], steps: int) -> tuple[Float32Array, BoolArray]:
         """Tokens of candidates of the sketch, (n, steps, width) and (n, steps)."""
         n, length = len(candidates), len(self._base)
         full = np.repeat(self._base[None], n, axis=0)
@@ -225,10 +223,10 @@ class _Template:
             mask[rows, : len(there)] = True
         return tokens, mask
 
-    def _numbers(self, candidates: Sequence[Any]) -> dict[Slot, npt.NDArray[np.float64]]:
+    def _numbers(self, candidates: Sequence[Any]) -> dict[Slot, FloatArray]:
         """Slot -> its number in each candidate, shape (n,)."""
         slots = {fill.slot for fill in self._fills}
-        numbers: dict[Slot, npt.NDArray[np.float64]] = {}
+        numbers: dict[Slot, FloatArray] = {}
         located: list[dict[int, float]] = []
         if any(is_location(self._sketch, slot) for slot in slots):
             names = location_names(self._sketch)
