@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from foretune._arrays import FloatArray
 
 
-def interval(resampled: npt.NDArray[np.float64]) -> tuple[float, float]:
+def interval(resampled: FloatArray) -> tuple[float, float]:
     """The 95 % percentile interval of a figure.
 
     Args:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array
 from foretune._files import write_bytes
 from foretune.errors import RecordError, VersionMismatchError
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, Array]
 
 _UNREADABLE = (
     OSError,
@@ -30,9 +30,7 @@ _UNREADABLE = (
 """What NumPy raises on files that are damaged or something else."""
 
 
-def write_model(
-    path: Path, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-) -> None:
+def write_model(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
     """Writes a trained part so that nobody ever reads half of one.
 
     Args:

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
+from foretune._arrays import FloatArray, IntArray
 from foretune._options import Bounds, OneOf, Positive
 from foretune.errors import BadInputError
 from foretune.search._breeding import Breeding, child
 from foretune.search._descent import Descent
 from foretune.search._gradient_config import GradientConfig
 from foretune.search._guides import chosen_guide
-from foretune.search._relaxed import Floats, Integers, Relaxed, nearest_tiles
+from foretune.search._relaxed import Relaxed, nearest_tiles
 from foretune.search.gradient import Gradient
 
 if TYPE_CHECKING:
@@ -110,10 +111,10 @@ class Logarithms(Relaxed):
     def _units(self, tile: PerfectTile) -> list[tuple[float, float]]:
         return [] if tile.extent == 1 else [(math.log(2), math.log2(tile.extent))]
 
-    def _coordinates(self, tiles: Integers, unit: float) -> Floats:
+    def _coordinates(self, tiles: IntArray, unit: float) -> FloatArray:
         return np.log2(tiles)
 
-    def _tiles(self, x: Floats, index: int, tile: PerfectTile) -> Integers:
+    def _tiles(self, x: FloatArray, index: int, tile: PerfectTile) -> IntArray:
         groups = [group for group in self._groups if group[0] == index]
         if not groups:
             return np.ones((len(x), tile.parts), dtype=np.int64)
@@ -124,9 +125,9 @@ class Logarithms(Relaxed):
 class Factors(Logarithms):
     """Coordinates are factors themselves, and 1 + value of a choice."""
 
-    def of(self, decisions: Sequence[Sequence[Any]]) -> Floats:
+    def of(self, decisions: Sequence[Sequence[Any]]) -> FloatArray:
         """``x`` of candidates."""
-        found: Floats = np.exp2(super().of(decisions))
+        found: FloatArray = np.exp2(super().of(decisions))
         return found
 
     def logs(self, x: torch.Tensor) -> torch.Tensor:
@@ -137,7 +138,7 @@ class Factors(Logarithms):
         """The nearest logarithms that have the right sums, as factors."""
         return super().project(x.clamp(min=_LEAST).log2()).exp2()
 
-    def nearest(self, x: Floats) -> list[Changes]:
+    def nearest(self, x: FloatArray) -> list[Changes]:
         """The decisions nearest to each point."""
         return super().nearest(np.log2(np.maximum(x, _LEAST)))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretune.dataset import FloatArray
+from foretune._arrays import FloatArray
 
 WITHIN = 0.02
 """Slower than the fastest by at most this share counts as good as it."""

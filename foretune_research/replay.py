@@ -23,12 +23,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune import search
+from foretune._arrays import BoolArray, FloatArray
 from foretune.errors import BadInputError
 from foretune.evaluate.floors import best_of_draws
-from foretune.evaluate.metrics import FloatArray
 from foretune.evaluate.summary import Bootstrap
 from foretune.space.protocol import C
 
@@ -118,7 +117,7 @@ def replay(strategy: Strategy[C], space: TableSpace[C], trials: int, batch: int)
     return np.asarray(np.maximum.accumulate(shares), dtype=np.float64)
 
 
-def trials_until(curves: FloatArray, within: float) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+def trials_until(curves: FloatArray, within: float) -> tuple[FloatArray, BoolArray]:
     """Trials of each run until its best takes at most ``within`` times as long as the optimum.
 
     Args:

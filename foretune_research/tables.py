@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune import cost
+from foretune._arrays import Float32Array
 from foretune.cost import CostModel
 from foretune.dataset import Group
 from foretune.errors import BadInputError, IllegalCandidateError, unknown_name
@@ -37,8 +37,6 @@ from foretune.workload import Workload
 _MAX_LISTED = 200_000
 _NO_FEATURES = "random"
 _OWN_FEATURES = "gbdt:scratch"
-
-_Rows = npt.NDArray[np.float32]
 
 
 def every_candidate(space: Space) -> Iterator[Candidate]:
@@ -342,19 +340,19 @@ class ConfigurationSpace(TableSpace[ConfigurationCandidate]):
             f"configurations only: use {_NO_FEATURES!r} or {_OWN_FEATURES!r}"
         )
 
-    def features(self, candidates: Sequence[ConfigurationCandidate]) -> list[_Rows | None]:
+    def features(self, candidates: Sequence[ConfigurationCandidate]) -> list[Float32Array | None]:
         """One row per candidate: each parameter one-hot and, for numbers, as a logarithm.
 
         ``None`` for an illegal candidate, as ``foretune.features.extract_per_store`` gives it.
         """
         return [self._row(candidate) if candidate.legal else None for candidate in candidates]
 
-    def _row(self, candidate: ConfigurationCandidate) -> _Rows:
+    def _row(self, candidate: ConfigurationCandidate) -> Float32Array:
         parts = [
             encoding[decision]
             for encoding, decision in zip(self._encodings, candidate.decisions, strict=True)
         ]
-        row: _Rows = np.concatenate([*parts, np.zeros(1, np.float32)])[None]
+        row: Float32Array = np.concatenate([*parts, np.zeros(1, np.float32)])[None]
         return row
 
     def _make(self, decisions: tuple[int, ...]) -> ConfigurationCandidate:
@@ -457,7 +455,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def _encodings(values: Sequence[Any]) -> list[_Rows]:
+def _encodings(values: Sequence[Any]) -> list[Float32Array]:
     """For each value of a parameter its columns: one-hot, and for numbers a signed logarithm.
 
     Before → after: ``[1, 3]`` → ``[[1, 0, 1], [0, 1, 2]]``.

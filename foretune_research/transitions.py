@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.world._paths import Floats, Integers, Paths
+from foretune._arrays import BoolArray, Float32Array, IntArray
+from foretune.world._paths import Paths
 from foretune.world.transition import TransitionModel
 
 _SAME = 1e-6
@@ -35,18 +35,18 @@ class Terminals:
             says nothing. Chance finds one in ``distinct``.
     """
 
-    length: Integers
-    predicted: Floats
-    initial: Floats
-    mean: Floats
-    spread: Floats
-    apart: Floats
-    missed: Floats
-    distinct: Integers
-    found: npt.NDArray[np.bool_]
+    length: IntArray
+    predicted: Float32Array
+    initial: Float32Array
+    mean: Float32Array
+    spread: Float32Array
+    apart: Float32Array
+    missed: Float32Array
+    distinct: IntArray
+    found: BoolArray
 
 
-def judge(model: TransitionModel, paths: Paths, initial: Floats | None = None) -> Terminals:
+def judge(model: TransitionModel, paths: Paths, initial: Float32Array | None = None) -> Terminals:
     """The model's predictions for paths beside the truth and two floors.
 
     Args:
@@ -62,7 +62,7 @@ def judge(model: TransitionModel, paths: Paths, initial: Floats | None = None) -
     return judge_ends(each, model.mean_terminal, paths)
 
 
-def judge_ends(each: Floats, mean_terminal: Floats, paths: Paths) -> Terminals:
+def judge_ends(each: Float32Array, mean_terminal: Float32Array, paths: Paths) -> Terminals:
     """Terminal states that somebody predicts for paths, beside the truth and two floors.
 
     Args:
@@ -97,7 +97,7 @@ def judge_ends(each: Floats, mean_terminal: Floats, paths: Paths) -> Terminals:
     )
 
 
-def _around_mean(rows: Floats) -> Floats:
+def _around_mean(rows: Float32Array) -> Float32Array:
     """Squared distances of rows from their mean."""
-    found: Floats = ((rows - rows.mean(axis=0)) ** 2).sum(axis=1)
+    found: Float32Array = ((rows - rows.mean(axis=0)) ** 2).sum(axis=1)
     return found

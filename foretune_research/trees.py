@@ -29,12 +29,13 @@ import numpy as np
 import xgboost
 
 from foretune import features
+from foretune._arrays import Float32Array, IndexArray
 from foretune._options import Bounds, Count, OneOf, Positive, Share
 from foretune.cost._boosters import Boosters, GbdtRankerConfig, joined
 from foretune.cost._lambdarank import Objective, lambda_objective
 from foretune.cost._listwise import SHARPNESS
 from foretune.cost._table_ranker import ALWAYS, Learner
-from foretune.cost._tables import Integers, Rows, Table
+from foretune.cost._tables import Table
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.hardware import FEATURE_COLUMNS
 
@@ -82,7 +83,7 @@ class Trees(Boosters):
 
     @classmethod
     def training_data(
-        cls, config: Any, tables: Sequence[Table], columns: Integers, rng: np.random.Generator
+        cls, config: Any, tables: Sequence[Table], columns: IndexArray, rng: np.random.Generator
     ) -> tuple[xgboost.QuantileDMatrix, Objective | None]:
         """All rows, and the objective where it is not one of XGBoost's."""
         if config.objective == "list":
@@ -136,7 +137,7 @@ class GbdtVariants(GbdtRanker):
         first = width - len(names)
         return [first + at for at, name in enumerate(names) if name in ALWAYS]
 
-    def _beside(self, programs: Sequence[Program], machine: Hardware | None) -> Rows:
+    def _beside(self, programs: Sequence[Program], machine: Hardware | None) -> Float32Array:
         if self.features == "both":
             return super()._beside(programs, machine)
         if machine is None and programs[0].candidate is not None:

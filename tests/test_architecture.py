@@ -185,6 +185,20 @@ def test_no_imports_go_in_a_circle():
         pytest.fail(" is imported by ".join(error.args[1]))
 
 
+def test_every_room_begins_with_a_map():
+    """It names each of its modules. That of the whole package is in docs/design.md."""
+    modules = _modules()
+    unnamed = []
+    for module in sorted(modules):
+        room, _, name = module.rpartition(".")
+        if room in ("", "foretune"):
+            continue
+        text = ast.get_docstring(_tree(modules[room])) or ""
+        if f"``{name}``" not in text:
+            unnamed.append(module)
+    assert not unnamed
+
+
 def test_tvm_is_imported_by_its_seam_alone():
     direct = [
         f"{file}:{line} imports {name}"

@@ -3,6 +3,12 @@
 Every command is a function that takes the parsed arguments and returns an exit code; commands of
 one family share a file. Heavy rooms are imported inside the commands, so that ``foretune --help``
 is instant.
+
+``_tune``, ``_run``, ``_compare`` (``bench``, too), ``_explain``, ``_collect``, ``_learn``
+(``train``, ``eval``, ``rankers``), ``_graph`` with ``_graph_collect``, ``_journals`` (``db``),
+``_device`` and ``_show`` (reports and lists) are the commands. ``_options`` and ``_stores`` are
+what several of them share, ``_files`` refuses files that are read and written, ``_terminal`` keeps
+libraries quiet.
 """
 
 from __future__ import annotations

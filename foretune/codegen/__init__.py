@@ -2,6 +2,11 @@
 
 They change how a program computes, not what: workloads, spaces and records do not know them. The
 builder of candidates and that of artifacts apply the same ones.
+
+``vector_math`` puts polynomials for functions of float32: ``_exponentials``, ``_logarithms``,
+``_powers`` and ``_circular`` hold them, ``_patterns`` finds what cancels, ``_coefficients`` makes
+the numbers, ``_expressions`` and ``_llvm`` write them for LLVM. ``nan`` keeps NaN, ``bfloat16``
+binds what TVM does not legalise, ``prefetch`` fetches cold weights.
 """
 
 from __future__ import annotations

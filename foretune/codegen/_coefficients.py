@@ -9,16 +9,17 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-_Array = npt.NDArray[np.float64]
+from foretune._arrays import FloatArray
 
 # ln 2 and log10(2) in two parts: products of the first with exponents are exact.
 LN2 = (0.693359375, -2.12194440054690583e-4)
 LOG10_2 = (0.30078125, 2.48745663981195213739e-4)
 
 
-def _fit(function: Callable[[_Array], _Array], low: float, high: float, degree: int) -> list[float]:
+def _fit(
+    function: Callable[[FloatArray], FloatArray], low: float, high: float, degree: int
+) -> list[float]:
     """Coefficients in float32, the constant one first."""
     from numpy.polynomial import Chebyshev, Polynomial
 
@@ -26,7 +27,7 @@ def _fit(function: Callable[[_Array], _Array], low: float, high: float, degree: 
     return [float(np.float32(c)) for c in found.convert(kind=Polynomial).coef]
 
 
-def _series(terms: Callable[[int], float], count: int = 24) -> Callable[[_Array], _Array]:
+def _series(terms: Callable[[int], float], count: int = 24) -> Callable[[FloatArray], FloatArray]:
     """A power series as a function: exact around 0, where the closed form loses places."""
     coefficients = [terms(k) for k in range(count)]
     return lambda x: np.asarray(np.polynomial.polynomial.polyval(x, coefficients), np.float64)
@@ -46,7 +47,7 @@ def expm1_tail() -> list[float]:
 def log_tail() -> list[float]:
     """``(log(1 + f) - f + f**2 / 2) / f**3``."""
 
-    def tail(f: _Array) -> _Array:
+    def tail(f: FloatArray) -> FloatArray:
         wide = np.asarray(np.where(np.abs(f) < 1e-3, 1e-3, f), np.longdouble)
         return np.asarray((np.log1p(wide) - wide + wide * wide / 2) / wide**3, np.float64)
 
@@ -56,7 +57,7 @@ def log_tail() -> list[float]:
 def tanh_tail() -> list[float]:
     """``(tanh(s) / s - 1) / u`` of ``u = s**2``."""
 
-    def tail(u: _Array) -> _Array:
+    def tail(u: FloatArray) -> FloatArray:
         wide = np.asarray(np.maximum(u, 1e-5), np.longdouble)
         root = np.sqrt(wide)
         return np.asarray((np.tanh(root) / root - 1) / wide, np.float64)
@@ -68,7 +69,7 @@ def erf_tail() -> list[float]:
     """``erf(s) / s - 1`` of ``u = s**2``."""
     from scipy.special import erf
 
-    def tail(u: _Array) -> _Array:
+    def tail(u: FloatArray) -> FloatArray:
         root = np.sqrt(np.maximum(u, 1e-12))
         return np.asarray(erf(root) / root - 1)
 
@@ -90,7 +91,7 @@ def scaled_tail() -> list[float]:
     """``erfcx(a / sqrt 2) / 2 / t`` of ``t``."""
     from scipy.special import erfcx
 
-    def tail(t: _Array) -> _Array:
+    def tail(t: FloatArray) -> FloatArray:
         return np.asarray(erfcx((1 / t - 1) / TAIL / math.sqrt(2)) / 2 / t)
 
     return _fit(tail, 1 / (1 + TAIL * 14.5), 1.0, 8)

@@ -3,6 +3,8 @@
 ``Collector`` visits the groups of a ``Plan`` and keeps every record in a journal; ``pack`` writes
 the journal as a data set; ``audit`` measures a part of it again, hours later; ``reread`` measures
 again what something disturbed.
+
+``plan`` says what, ``collector`` measures it, ``command`` is ``foretune collect``.
 """
 
 from foretune.collect.audit import Audit, audit, log_ratios, measured_twice, summarise_audit

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.collect.collector import COLLECT_POLICY, MeasurerFactory, Store, describe
 from foretune.dataset import AUDIT, is_valid
 from foretune.errors import BadInputError
@@ -157,7 +157,7 @@ def measured_twice(records: Iterable[Record]) -> list[tuple[Record, Record]]:
     return found
 
 
-def log_ratios(pairs: Iterable[tuple[Record, Record]]) -> npt.NDArray[np.float64]:
+def log_ratios(pairs: Iterable[tuple[Record, Record]]) -> FloatArray:
     """log(second seconds / first seconds) of the pairs that are valid both times, shape (n,)."""
     return np.array([np.log(_seconds(b) / _seconds(a)) for a, b in pairs if _valid(a, b)])
 

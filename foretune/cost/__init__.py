@@ -5,6 +5,16 @@
 one. A factory is called as ``factory(rng=..., hardware=..., **options)`` and returns a
 ``CostModel``. ``foretune.cost.rankers`` does the same for rankers, which are trained once on many
 workloads; ``foretune.cost.pretrained`` makes a cost model of one.
+
+``_base`` is the door to cost models. ``random`` and ``gbdt`` know nothing before a run;
+``pretrained`` joins a prior (``_prior``, ``_opinions``), what the run corrects and a draft,
+``joined_model`` does so for the joined ranker; ``shipped`` finds the weights that come with the
+package. ``_ranker`` is the door to rankers, ``rankers`` has them by name, ``_ranker_file`` reads
+and writes them. Over tables (``_tables``, ``_table_ranker``): trees, ``gbdt_ranker`` with
+``_boosters`` and ``_lambdarank``, and perceptrons, ``mlp_actions`` with ``_perceptrons``,
+``_perceptron_training`` and ``_listwise``. Networks (``_neural``, ``_networks``, ``_training``,
+``_examples``, ``_heads``): ``mlp`` and ``tlp``. ``joined`` joins several; ``random_ranker`` is the
+control. ``world`` and ``behaviour`` are rooms of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +27,7 @@ import numpy as np
 
 from foretune._options import refuse_unknown, require_type, split_options
 from foretune._registry import Registry
-from foretune.cost._base import Abilities, CostModel, FloatArray, Prediction
+from foretune.cost._base import Abilities, CostModel, Prediction
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength, score_group
 from foretune.errors import BadInputError, RecordError, unknown_name
 

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.space.protocol import C_contra
 
 if TYPE_CHECKING:
     from foretune.records import Trial
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

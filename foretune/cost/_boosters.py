@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
+from foretune._arrays import Array, Float32Array, FloatArray, IndexArray
 from foretune._options import Bounds, Count, NotNegative, Positive, require_options
-from foretune.cost._base import FloatArray
 from foretune.cost._lambdarank import Objective
 from foretune.cost._listwise import SHARPNESS, cross_entropy, list_objective, list_target
-from foretune.cost._tables import Integers, Rows, Table
+from foretune.cost._tables import Table
 
 _LEAF_WEIGHT = 30.0
 """Second derivatives of about 30 programs before the first tree: a program has 1 in its list."""
@@ -81,19 +81,19 @@ class Member:
     """
 
     booster: xgboost.Booster
-    columns: Integers
+    columns: IndexArray
 
-    def scores(self, matrix: Rows) -> FloatArray:
+    def scores(self, matrix: Float32Array) -> FloatArray:
         """Sums of the trees, shape (n, columns) -> (n,)."""
         # Not matrix[:, columns], which gives columns first.
         read = np.take(matrix, self.columns, axis=1)
         margin = np.zeros(len(matrix))
-        found: FloatArray = self.booster.inplace_predict(read, base_margin=margin).astype(
+        scores: FloatArray = self.booster.inplace_predict(read, base_margin=margin).astype(
             np.float64
         )
-        return found
+        return scores
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         """The trees as ``bare_bytes`` gives them, and the columns."""
         return {"booster": bare_bytes(self.booster), "columns": self.columns}
 
@@ -119,7 +119,7 @@ def targets(config: GbdtRankerConfig, tables: Sequence[Table]) -> list[FloatArra
     ]
 
 
-def joined(tables: Sequence[Table], columns: Integers) -> Rows:
+def joined(tables: Sequence[Table], columns: IndexArray) -> Float32Array:
     """Some columns of all tables, one after the other."""
     return np.concatenate([np.take(table.matrix, columns, axis=1) for table in tables])
 
@@ -136,7 +136,7 @@ class Boosters:
         seed: int,
         tables: Sequence[Table],
         judges: Sequence[Table],
-        columns: Integers,
+        columns: IndexArray,
     ) -> Member:
         """Grows one member.
 
@@ -170,7 +170,7 @@ class Boosters:
 
     @classmethod
     def training_data(
-        cls, config: Any, tables: Sequence[Table], columns: Integers, rng: np.random.Generator
+        cls, config: Any, tables: Sequence[Table], columns: IndexArray, rng: np.random.Generator
     ) -> tuple[xgboost.QuantileDMatrix, Objective | None]:
         """All rows, and the objective where it is not one of XGBoost's."""
         del rng
@@ -204,7 +204,7 @@ class Boosters:
         return int(config.boosters)
 
     @staticmethod
-    def read(config: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Member:
+    def read(config: Any, arrays: Mapping[str, Array]) -> Member:
         """What ``Member.arrays`` gave."""
         booster = xgboost.Booster({"nthread": config.threads})
         booster.load_model(bytearray(arrays["booster"].tobytes()))

@@ -12,21 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import Array, Float32Array, FloatArray, IndexArray
 from foretune.features.actions import machine_features
 from foretune.hardware import FEATURE_COLUMNS
 
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
 
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.intp]
-Weights = dict[str, npt.NDArray[Any]]
+Weights = dict[str, Array]
 
 _CLIP = 8.0
 """Standard deviations at most: a workload unlike all of training is not to throw a network off."""
@@ -46,15 +43,15 @@ class Examples:
         context: float32 of shape (n, columns): what is known of a program as a whole; NaN: unknown.
     """
 
-    rows: Floats
-    counts: Integers
-    context: Floats
+    rows: Float32Array
+    counts: IndexArray
+    context: Float32Array
 
     def __len__(self) -> int:
         return len(self.counts)
 
     @property
-    def starts(self) -> Integers:
+    def starts(self) -> IndexArray:
         """Of shape (n,): the first row of each program."""
         return np.cumsum(self.counts) - self.counts
 
@@ -72,14 +69,14 @@ class Examples:
         return Examples(rows(self.rows), self.counts, context(self.context))
 
 
-def row_indices(starts: Integers, counts: Integers) -> Integers:
+def row_indices(starts: IndexArray, counts: IndexArray) -> IndexArray:
     """The rows of some programs, one program after the other, shape (sum of counts,)."""
     before = np.cumsum(counts) - counts
-    rows: Integers = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+    rows: IndexArray = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
     return rows
 
 
-def hardware_context(machine: Hardware | None, n: int) -> Floats:
+def hardware_context(machine: Hardware | None, n: int) -> Float32Array:
     """The hardware factors, log2(1 + x), the same for n programs: shape (n, factors).
 
     NaN where nothing is known of the hardware: to a network it is then the average one.
@@ -99,12 +96,12 @@ class Scaling:
         limit: Results are clipped to plus and minus this.
     """
 
-    shift: Floats
-    factor: Floats
+    shift: Float32Array
+    factor: Float32Array
     limit: float = np.inf
 
     @classmethod
-    def standard(cls, values: Floats) -> Scaling:
+    def standard(cls, values: Float32Array) -> Scaling:
         """To mean 0 and deviation 1. A column that does not vary becomes 0, whatever comes later.
 
         NaN is left out here, and becomes 0, the mean, when scaled.
@@ -119,21 +116,21 @@ class Scaling:
         return cls(mean.astype(np.float32), factor.astype(np.float32), _CLIP)
 
     @classmethod
-    def maximum(cls, values: Floats) -> Scaling:
+    def maximum(cls, values: Float32Array) -> Scaling:
         """Divides by the largest value of a column, where that is positive (TenSet)."""
         largest = values.max(axis=0)
         factor = 1.0 / np.where(largest > 0, largest, 1.0)
         return cls(np.zeros_like(largest), factor.astype(np.float32))
 
     @classmethod
-    def none(cls, values: Floats) -> Scaling:
+    def none(cls, values: Float32Array) -> Scaling:
         """Leaves everything as it is."""
         columns = values.shape[1]
         return cls(np.zeros(columns, np.float32), np.ones(columns, np.float32))
 
-    def __call__(self, values: Floats) -> Floats:
+    def __call__(self, values: Float32Array) -> Float32Array:
         scaled = np.clip((values - self.shift) * self.factor, -self.limit, self.limit)
-        finite: Floats = np.nan_to_num(scaled.astype(np.float32, copy=False), copy=False)
+        finite: Float32Array = np.nan_to_num(scaled.astype(np.float32, copy=False), copy=False)
         return finite
 
 
@@ -150,10 +147,10 @@ class Labelled:
     """
 
     examples: Examples
-    labels: Floats
-    group: Integers
-    head: Integers
-    targets: Floats | None = None
+    labels: Float32Array
+    group: IndexArray
+    head: IndexArray
+    targets: Float32Array | None = None
 
     def scaled(self, rows: Scaling, context: Scaling) -> Labelled:
         """The same with other numbers in the examples."""
@@ -170,18 +167,18 @@ class Batch:
             ``programs``; -1 fills up a shorter list.
     """
 
-    programs: Integers
-    lists: Integers
+    programs: IndexArray
+    lists: IndexArray
 
 
-def members_of(group: Integers) -> list[Integers]:
+def members_of(group: IndexArray) -> list[IndexArray]:
     """The programs of each group, shape (n,) -> one array of indices per number."""
     by_group = np.argsort(group, kind="stable")
     return np.split(by_group, np.cumsum(np.bincount(group))[:-1])
 
 
 def group_batches(
-    group: Integers, batch: int, list_size: int, rng: np.random.Generator
+    group: IndexArray, batch: int, list_size: int, rng: np.random.Generator
 ) -> list[Batch]:
     """Batches of whole lists; a list is a random part of one group.
 
@@ -191,21 +188,21 @@ def group_batches(
         list_size: Programs per list at most.
         rng: Shuffles the groups and the lists.
     """
-    lists: list[Integers] = []
+    lists: list[IndexArray] = []
     for members in members_of(group):
         lists += np.array_split(rng.permutation(members), -(-len(members) // list_size))
-    found: list[Batch] = []
-    held: list[Integers] = []
+    batches: list[Batch] = []
+    held: list[IndexArray] = []
     for at in rng.permutation(len(lists)).tolist():
         held.append(lists[at])
         if sum(map(len, held)) >= batch:
-            found.append(_batch(held))
+            batches.append(_batch(held))
             held = []
-    return [*found, _batch(held)] if held else found
+    return [*batches, _batch(held)] if held else batches
 
 
 def mixed_batches(
-    programs: Integers, head: Integers, batch: int, rng: np.random.Generator
+    programs: IndexArray, head: IndexArray, batch: int, rng: np.random.Generator
 ) -> list[Batch]:
     """Batches of shuffled programs of all workloads; one list per output head in it.
 
@@ -223,19 +220,19 @@ def mixed_batches(
     ]
 
 
-def _batch(lists: Sequence[Integers]) -> Batch:
+def _batch(lists: Sequence[IndexArray]) -> Batch:
     ends = np.cumsum([len(members) for members in lists])
     return Batch(np.concatenate(lists), _padded(np.split(np.arange(ends[-1]), ends[:-1])))
 
 
-def _padded(lists: Sequence[Integers]) -> Integers:
+def _padded(lists: Sequence[IndexArray]) -> IndexArray:
     table = np.full((len(lists), max(map(len, lists))), -1, dtype=np.intp)
     for row, members in zip(table, lists, strict=True):
         row[: len(members)] = members
     return table
 
 
-def pick_quality(scores: FloatArray, labels: Floats, group: Integers) -> float:
+def pick_quality(scores: FloatArray, labels: Float32Array, group: IndexArray) -> float:
     """How good the programs with the highest scores are, in [0, 1].
 
     The mean over groups of top-1 and top-5, where top-k is the best label among the first k. Top-1
@@ -244,12 +241,12 @@ def pick_quality(scores: FloatArray, labels: Floats, group: Integers) -> float:
     """
     # Ties must not follow the order of the file, which may be sorted by time.
     rng = np.random.default_rng(0)
-    found = []
+    levels = []
     for members in members_of(group):
         shuffled = rng.permutation(members)
         first = labels[shuffled[np.argsort(-scores[shuffled], kind="stable")[:_PICKS]]]
-        found.append((first[0] + first.max()) / 2.0)
-    return float(np.mean(found))
+        levels.append((first[0] + first.max()) / 2.0)
+    return float(np.mean(levels))
 
 
 @dataclass(frozen=True)

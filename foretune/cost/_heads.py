@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 from foretune.features.actions import machine_features
 from foretune.hardware import FEATURE_COLUMNS
 
@@ -74,11 +74,11 @@ class Heads:
             return 0
         if hardware in self.keys:
             return self.keys.index(hardware)
-        found = MEAN if machine is None else self._nearest(machine_features(machine))
+        head = MEAN if machine is None else self._nearest(machine_features(machine))
         if hardware not in self.told:
             self.told.add(hardware)
-            _log.info("nothing was learned from hardware %s: %s", hardware, self._answer(found))
-        return found
+            _log.info("nothing was learned from hardware %s: %s", hardware, self._answer(head))
+        return head
 
     def _nearest(self, here: FloatArray) -> int:
         """The head with the least mean squared distance, in octaves, over the factors known."""

@@ -16,16 +16,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import Array, FloatArray, IndexArray
 
 _CAP = 2.0
 """Weight of a pair at most: beyond four times slower it is simply slower."""
 _MIN_HESSIAN = 1e-6
 
 Gradients = tuple[FloatArray, FloatArray]
-Objective = Callable[[npt.NDArray[Any], Any], Gradients]
+Objective = Callable[[Array, Any], Gradients]
 
 
 def lambda_objective(
@@ -67,7 +66,7 @@ def lambda_objective(
         start += len(level)
     i, j, w = np.concatenate(faster), np.concatenate(slower), np.concatenate(weights)
 
-    def objective(scores: npt.NDArray[Any], _data: Any) -> Gradients:
+    def objective(scores: Array, _data: Any) -> Gradients:
         s = scores.astype(np.float64)
         wrong = 1.0 / (1.0 + np.exp(np.clip(s[i] - s[j], -30.0, 30.0)))
         force, curvature = w * wrong, w * wrong * (1.0 - wrong)
@@ -80,9 +79,7 @@ def lambda_objective(
     return objective
 
 
-def _pairs(
-    n: int, opponents: int, rng: np.random.Generator
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _pairs(n: int, opponents: int, rng: np.random.Generator) -> tuple[IndexArray, IndexArray]:
     if n - 1 <= opponents:
         return np.triu_indices(n, 1)
     i = np.repeat(np.arange(n), max(1, opponents // 2))

@@ -19,9 +19,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import Array, FloatArray, IndexArray
 from foretune.cost._lambdarank import Gradients, Objective
 
 SHARPNESS = 4.0
@@ -58,7 +57,7 @@ def list_objective(targets: Sequence[FloatArray]) -> Objective:
     q, starts, sizes = _joined(targets)
     count = np.repeat(sizes, sizes).astype(np.float64)
 
-    def objective(scores: npt.NDArray[Any], _data: Any) -> Gradients:
+    def objective(scores: Array, _data: Any) -> Gradients:
         p = np.exp(_log_softmax(scores, starts, sizes))
         return count * (p - q), np.maximum(count * p * (1.0 - p), _MIN_HESSIAN)
 
@@ -67,11 +66,11 @@ def list_objective(targets: Sequence[FloatArray]) -> Objective:
 
 def cross_entropy(
     targets: Sequence[FloatArray],
-) -> Callable[[npt.NDArray[Any], Any], tuple[str, float]]:
+) -> Callable[[Array, Any], tuple[str, float]]:
     """A metric of XGBoost's: minus the sum of ``q log p``, the mean over workloads."""
     q, starts, sizes = _joined(targets)
 
-    def metric(scores: npt.NDArray[Any], _data: Any) -> tuple[str, float]:
+    def metric(scores: Array, _data: Any) -> tuple[str, float]:
         return "cross_entropy", -float(q @ _log_softmax(scores, starts, sizes)) / len(sizes)
 
     return metric
@@ -79,16 +78,14 @@ def cross_entropy(
 
 def _joined(
     targets: Sequence[FloatArray],
-) -> tuple[FloatArray, npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+) -> tuple[FloatArray, IndexArray, IndexArray]:
     """All targets in a row, and where each begins and how long it is."""
     sizes = np.array([len(target) for target in targets], dtype=np.intp)
     return np.concatenate(targets), np.cumsum(sizes) - sizes, sizes
 
 
-def _log_softmax(
-    scores: npt.NDArray[Any], starts: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp]
-) -> FloatArray:
+def _log_softmax(scores: Array, starts: IndexArray, sizes: IndexArray) -> FloatArray:
     s = scores.astype(np.float64)
     s = s - np.repeat(np.maximum.reduceat(s, starts), sizes)
-    found: FloatArray = s - np.repeat(np.log(np.add.reduceat(np.exp(s), starts)), sizes)
-    return found
+    logs: FloatArray = s - np.repeat(np.log(np.add.reduceat(np.exp(s), starts)), sizes)
+    return logs

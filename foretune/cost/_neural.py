@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, Float32Array, FloatArray
 from foretune._model_file import check
 from foretune._options import (
     Bounds,
@@ -36,7 +36,6 @@ from foretune._options import (
     require_options,
     stored_options,
 )
-from foretune.cost._base import FloatArray
 from foretune.cost._examples import Epoch, Examples, Labelled, Scaling, Weights, members_of
 from foretune.cost._heads import Heads
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
@@ -47,7 +46,6 @@ from foretune.errors import BadInputError, MissingDependencyError, RecordError
 if TYPE_CHECKING:
     from torch import nn
 
-    from foretune.cost._examples import Floats
     from foretune.cost._networks import Loss
     from foretune.dataset import Group, Program
     from foretune.hardware import Hardware
@@ -191,7 +189,7 @@ class NeuralRanker(Ranker):
     @abc.abstractmethod
     def _examples(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> tuple[Examples, npt.NDArray[np.bool_]]:
+    ) -> tuple[Examples, BoolArray]:
         """The programs that can be applied, and which of all, shape (n,), these are."""
 
     @abc.abstractmethod
@@ -201,11 +199,11 @@ class NeuralRanker(Ranker):
         Called as ``network(rows, counts, context)`` it gives scores of shape (n, outputs).
         """
 
-    def _group_examples(self, group: Group) -> tuple[Examples, npt.NDArray[np.bool_]]:
+    def _group_examples(self, group: Group) -> tuple[Examples, BoolArray]:
         """``_examples`` of a group's programs."""
         return self._examples(group.programs, group.machine)
 
-    def _lesson(self, group: Group) -> tuple[Group, Floats | None]:
+    def _lesson(self, group: Group) -> tuple[Group, Float32Array | None]:
         """What is learned of a group: some of its programs, and ``Labelled.targets`` of these."""
         return group, None
 
@@ -302,7 +300,7 @@ class NeuralRanker(Ranker):
         """
         parts: list[Examples] = []
         labels, numbers, outputs = [], [], []
-        targets: list[Floats] = []
+        targets: list[Float32Array] = []
         for each in groups:
             if not judgeable(each.seconds):
                 continue
@@ -360,7 +358,7 @@ class NeuralRanker(Ranker):
     def _member_scores(
         self,
         examples: Examples,
-        legal: npt.NDArray[np.bool_],
+        legal: BoolArray,
         machine: Hardware | None,
         hardware: str,
     ) -> FloatArray:
@@ -416,14 +414,14 @@ class NeuralRanker(Ranker):
             MissingDependencyError: PyTorch is not installed.
         """
         meta, arrays = read_model(path)
-        found = str(meta.get("ranker")).partition(":")[0]
-        if found not in cls._base_names():
+        base = str(meta.get("ranker")).partition(":")[0]
+        if base not in cls._base_names():
             raise RecordError(
                 f"{path} must hold one of the rankers {', '.join(cls._base_names())}, but holds "
-                f"{found!r}: load it by that name"
+                f"{base!r}: load it by that name"
             )
         check(path, meta, features=cls(**parts).versions)
-        require_torch(f"ranker {found!r}")
+        require_torch(f"ranker {base!r}")
         try:
             config = stored_options(constants(cls.config_type), path, meta["config"])
             ranker = cls(seed=meta["seed"], **{**config, **parts})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 from foretune.cost._ranker import Ranker
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def answers(
     """
     from foretune.dataset import Program
 
-    found = np.zeros((len(candidates), width) if width else len(candidates))
+    table = np.zeros((len(candidates), width) if width else len(candidates))
     groups: dict[tuple[str, int], list[int]] = {}
     for row, candidate in enumerate(candidates):
         groups.setdefault((candidate.workload.key, id(candidate.hardware)), []).append(row)
     for rows in groups.values():
         programs = [Program(candidate=candidates[row]) for row in rows]
-        found[rows] = ask(programs, candidates[rows[0]].hardware)
-    return found
+        table[rows] = ask(programs, candidates[rows[0]].hardware)
+    return table

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
+from foretune._arrays import Float32Array, FloatArray
 from foretune._torch import limited_threads
 from foretune.cost._listwise import list_target
-from foretune.cost._tables import Rows, Table
+from foretune.cost._tables import Table
 
 if TYPE_CHECKING:
     from foretune.cost._perceptrons import PerceptronConfig
@@ -21,8 +21,8 @@ _NAMES = {0: "first", 3: "second", 6: "last"}
 
 
 def train(
-    config: PerceptronConfig, seed: int, rows: Sequence[Rows], tables: Sequence[Table]
-) -> dict[str, npt.NDArray[np.float32]]:
+    config: PerceptronConfig, seed: int, rows: Sequence[Float32Array], tables: Sequence[Table]
+) -> dict[str, Float32Array]:
     """Trains one network.
 
     Args:
@@ -55,13 +55,13 @@ def train(
                 _loss(network, chosen).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 schedule.step()
-    found = {}
+    weights = {}
     for at, name in _NAMES.items():
         layer = network[at]
         assert isinstance(layer, nn.Linear)
-        found[name] = layer.weight.detach().numpy()
-        found[f"{name}_bias"] = layer.bias.detach().numpy()
-    return found
+        weights[name] = layer.weight.detach().numpy()
+        weights[f"{name}_bias"] = layer.bias.detach().numpy()
+    return weights
 
 
 def _loss(network: nn.Module, chosen: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
@@ -76,7 +76,7 @@ def _loss(network: nn.Module, chosen: Sequence[tuple[torch.Tensor, torch.Tensor]
     return torch.stack(losses).mean()
 
 
-def _target(config: PerceptronConfig, table: Table) -> npt.NDArray[np.float64]:
+def _target(config: PerceptronConfig, table: Table) -> FloatArray:
     return list_target(table.labels, config.sharpness, table.trust(config.disturbed))
 
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, Float32Array, FloatArray, IndexArray
 from foretune._options import Bounds, Count, Positive, require_options
-from foretune.cost._base import FloatArray
 from foretune.cost._examples import Scaling
 from foretune.cost._listwise import SHARPNESS
-from foretune.cost._tables import Integers, Rows, Table
+from foretune.cost._tables import Table
 
 _LIMIT = 5.0
 """Deviations that a column may differ from its mean."""
@@ -68,20 +67,20 @@ class Perceptron:
             (1, hidden), and a bias for each, ``first_bias``...
     """
 
-    columns: Integers
+    columns: IndexArray
     scaling: Scaling
-    weights: Mapping[str, npt.NDArray[np.float32]]
+    weights: Mapping[str, Float32Array]
 
-    def scores(self, matrix: Rows) -> FloatArray:
+    def scores(self, matrix: Float32Array) -> FloatArray:
         """The network's number for each row, shape (n, columns) -> (n,)."""
         x = self.scaling(np.take(matrix, self.columns, axis=1))
         w = self.weights
         for layer in ("first", "second"):
             x = _gelu(x @ w[layer].T + w[f"{layer}_bias"])
-        found: FloatArray = (x @ w["last"].T + w["last_bias"])[:, 0].astype(np.float64)
-        return found
+        scores: FloatArray = (x @ w["last"].T + w["last_bias"])[:, 0].astype(np.float64)
+        return scores
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         """All of it; weights in 16 bits, which changes scores by less than they mean."""
         return {
             "columns": self.columns,
@@ -91,10 +90,10 @@ class Perceptron:
         }
 
 
-def _gelu(x: Rows) -> Rows:
+def _gelu(x: Float32Array) -> Float32Array:
     """GELU by the hyperbolic tangent, as networks are trained: a tenth of the time of erf."""
-    found: Rows = 0.5 * x * (1.0 + np.tanh(_SLOPE * (x + 0.044715 * x * x * x)))
-    return found
+    activated: Float32Array = 0.5 * x * (1.0 + np.tanh(_SLOPE * (x + 0.044715 * x * x * x)))
+    return activated
 
 
 class Perceptrons:
@@ -113,7 +112,7 @@ class Perceptrons:
         seed: int,
         tables: Sequence[Table],
         judges: Sequence[Table],
-        columns: Integers,
+        columns: IndexArray,
     ) -> Perceptron:
         """Trains one. ``judges`` are not looked at: all epochs are run.
 
@@ -135,7 +134,7 @@ class Perceptrons:
         return Perceptron(columns, scaling, rounded)
 
     @staticmethod
-    def read(config: PerceptronConfig, arrays: Mapping[str, npt.NDArray[Any]]) -> Perceptron:
+    def read(config: PerceptronConfig, arrays: Mapping[str, Array]) -> Perceptron:
         """What ``Perceptron.arrays`` gave."""
         del config
         rest = dict(arrays)

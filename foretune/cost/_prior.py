@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import BoolArray, FloatArray
 from foretune.cost._opinions import opinion
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ class Prior(abc.ABC):
         scores: FloatArray = measured.slope(strength) * opinions
         return scores
 
-    def refused(self, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
+    def refused(self, candidates: Sequence[Candidate]) -> BoolArray:
         """Which candidates, shape (n,), are illegal whatever is measured."""
         return np.zeros(len(candidates), dtype=bool)
 

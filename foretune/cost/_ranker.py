@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program

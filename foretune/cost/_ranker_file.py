@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from foretune import _model_file
+from foretune._arrays import Array
 from foretune._model_file import Arrays, check
 from foretune.errors import RecordError
 
@@ -16,7 +15,7 @@ SCHEMA = "foretune.ranker/1"
 
 
 def write_model(
-    path: Path, ranker_name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    path: Path, ranker_name: str, meta: Mapping[str, Any], arrays: Mapping[str, Array]
 ) -> None:
     """Writes a ranker; see ``foretune._model_file.write_model``.
 

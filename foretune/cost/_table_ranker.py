@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune import features
+from foretune._arrays import Array, BoolArray, Float32Array, FloatArray, IndexArray
 from foretune._model_file import check
 from foretune._options import (
     configured,
@@ -26,10 +26,9 @@ from foretune._options import (
     refuse_unknown,
     stored_options,
 )
-from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
-from foretune.cost._tables import Integers, Rows, Table, folds, informative
+from foretune.cost._tables import Table, folds, informative
 from foretune.dataset import judgeable
 from foretune.errors import BadInputError, unknown_name
 from foretune.hardware import FEATURE_VERSION as HARDWARE_VERSION
@@ -50,10 +49,10 @@ ALWAYS = ("machine.threads", "machine.simd_bits")
 class TableMember(Protocol):
     """One of several models of the same table."""
 
-    def scores(self, matrix: Rows) -> FloatArray:
+    def scores(self, matrix: Float32Array) -> FloatArray:
         """Scores of rows, shape (n, columns) -> (n,); of columns it reads its own."""
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         """All that ``Learner.read`` needs; names end in a letter."""
 
 
@@ -68,12 +67,16 @@ class Learner(Protocol):
 
     @staticmethod
     def grow(
-        config: Any, seed: int, tables: Sequence[Table], judges: Sequence[Table], columns: Integers
+        config: Any,
+        seed: int,
+        tables: Sequence[Table],
+        judges: Sequence[Table],
+        columns: IndexArray,
     ) -> TableMember:
         """Makes one that learned from tables and may stop by others."""
 
     @staticmethod
-    def read(config: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> TableMember:
+    def read(config: Any, arrays: Mapping[str, Array]) -> TableMember:
         """What ``TableMember.arrays`` gave."""
 
 
@@ -157,15 +160,13 @@ class TableRanker(Ranker):
         self._weigh(tables, np.array(left_out), held)
 
     @staticmethod
-    def _left_out(member: int, fold: Integers) -> npt.NDArray[np.bool_]:
+    def _left_out(member: int, fold: IndexArray) -> BoolArray:
         """Which tables a member is not trained on: a fold of the workloads, where there are two."""
         count = int(fold.max()) + 1
-        gone: npt.NDArray[np.bool_] = fold == member % count
+        gone: BoolArray = fold == member % count
         return gone if count > 1 else np.zeros_like(gone)
 
-    def _weigh(
-        self, tables: Sequence[Table], left_out: npt.NDArray[np.bool_], held: Sequence[Table]
-    ) -> None:
+    def _weigh(self, tables: Sequence[Table], left_out: BoolArray, held: Sequence[Table]) -> None:
         """Fits ``scale`` and ``strength``.
 
         Args:
@@ -185,15 +186,15 @@ class TableRanker(Ranker):
         self.strength = fitted_strength(judged, self.scale)
 
     def _tables(self, groups: Sequence[Group]) -> list[Table]:
-        found = []
+        tables = []
         for group in groups:
             if not judgeable(group.seconds):
                 continue
             matrix, legal = self._matrix(group.programs, group.machine)
             if judgeable(group.seconds[legal]):
                 table = Table(group.workload, matrix, group.seconds[legal], group.quiet[legal])
-                found.append(table)
-        return found
+                tables.append(table)
+        return tables
 
     def score(
         self, programs: Sequence[Program], machine: Hardware | None, hardware: str = ""
@@ -208,7 +209,7 @@ class TableRanker(Ranker):
             scores[legal] = self._raw(matrix)
         return scores
 
-    def _raw(self, matrix: Rows, members: Sequence[TableMember] = ()) -> FloatArray:
+    def _raw(self, matrix: Float32Array, members: Sequence[TableMember] = ()) -> FloatArray:
         """The mean over members, all of them unless given."""
         each = [member.scores(matrix) for member in members or self._members]
         mean: FloatArray = np.mean(each, axis=0)
@@ -217,7 +218,7 @@ class TableRanker(Ranker):
     @abc.abstractmethod
     def _matrix(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    ) -> tuple[Float32Array, BoolArray]:
         """Features of the legal programs, and which of all, shape (n,), these are."""
 
     def _always(self, width: int) -> list[int]:
@@ -237,7 +238,7 @@ class TableRanker(Ranker):
             "strength": self.strength,
             "members": len(self._members),
         }
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        arrays: dict[str, Array] = {}
         for i, member in enumerate(self._members):
             arrays |= {f"{name}{i}": values for name, values in member.arrays().items()}
         write_model(path, self.name, meta, arrays)
@@ -282,5 +283,5 @@ class ActionTableRanker(TableRanker):
 
     def _matrix(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    ) -> tuple[Float32Array, BoolArray]:
         return features.action_features(programs, machine), np.ones(len(programs), dtype=bool)

@@ -12,12 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost._base import FloatArray
-
-Rows = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.intp]
+from foretune._arrays import BoolArray, Float32Array, FloatArray, IndexArray
 
 _LEVELS = 31
 """Highest relevance that XGBoost takes with exponential gain."""
@@ -40,9 +36,9 @@ class Table:
     """
 
     workload: str
-    matrix: Rows
+    matrix: Float32Array
     seconds: FloatArray
-    quiet: npt.NDArray[np.bool_]
+    quiet: BoolArray
 
     def thinned(self, share: float, rng: np.random.Generator) -> Table:
         """A part of it: the fastest eighth and random others, at least two programs."""
@@ -86,7 +82,7 @@ class Table:
         return relevance
 
 
-def informative(tables: Sequence[Table], always: Sequence[int] = ()) -> Integers:
+def informative(tables: Sequence[Table], always: Sequence[int] = ()) -> IndexArray:
     """Columns that differ between the programs of a group, and a few others.
 
     Args:
@@ -113,7 +109,7 @@ def informative(tables: Sequence[Table], always: Sequence[int] = ()) -> Integers
     return np.flatnonzero(kept)
 
 
-def folds(tables: Sequence[Table], count: int, rng: np.random.Generator) -> Integers:
+def folds(tables: Sequence[Table], count: int, rng: np.random.Generator) -> IndexArray:
     """Of each table the fold it is left out in, 0 to ``count - 1``: one for a whole workload.
 
     There are no more folds than workloads.

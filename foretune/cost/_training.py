@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray, IndexArray
 from foretune.cost._examples import (
     Batch,
     Epoch,
     Examples,
-    Integers,
     Labelled,
     Weights,
     group_batches,
@@ -53,7 +52,7 @@ def with_weights(
     return network.to(device).eval()
 
 
-def score(network: nn.Module, examples: Examples, head: Integers) -> FloatArray:
+def score(network: nn.Module, examples: Examples, head: IndexArray) -> FloatArray:
     """Scores of programs by the outputs of their hardware, float64 of shape (n,)."""
     device = next(network.parameters()).device
     return _score(network, _Loaded(examples, device), head, np.arange(len(examples)))
@@ -127,7 +126,7 @@ class _Loaded:
         self._context = torch.from_numpy(examples.context).to(device)
         self._starts, self._counts = examples.starts, examples.counts
 
-    def inputs(self, programs: Integers) -> tuple[Tensor, Tensor, Tensor]:
+    def inputs(self, programs: IndexArray) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, counts and context of some programs."""
         counts = self._counts[programs]
         rows = torch.from_numpy(row_indices(self._starts[programs], counts))
@@ -145,16 +144,18 @@ def _of_heads(outputs: Tensor, head: Tensor) -> Tensor:
     return torch.where(head < 0, outputs.mean(dim=1), own)
 
 
-def _score(network: nn.Module, loaded: _Loaded, head: Integers, programs: Integers) -> FloatArray:
+def _score(
+    network: nn.Module, loaded: _Loaded, head: IndexArray, programs: IndexArray
+) -> FloatArray:
     network.eval()
-    found = []
+    parts = []
     with torch.no_grad():
         for at in range(0, len(programs), _CHUNK):
             chunk = programs[at : at + _CHUNK]
             outputs = network(*loaded.inputs(chunk))
             heads = torch.from_numpy(head[chunk]).to(loaded.device)
-            found.append(_of_heads(outputs, heads).cpu().numpy().astype(np.float64))
-    return np.concatenate(found)
+            parts.append(_of_heads(outputs, heads).cpu().numpy().astype(np.float64))
+    return np.concatenate(parts)
 
 
 class _Training:
@@ -226,7 +227,7 @@ class _Training:
             self._average = _MEMORY * past + (1.0 - _MEMORY) * loss
         return total / len(plan)
 
-    def _plan(self, programs: Integers) -> list[Batch]:
+    def _plan(self, programs: IndexArray) -> list[Batch]:
         config = self._config
         if config.mixed:
             return mixed_batches(programs, self._data.head, config.batch, self._rng)

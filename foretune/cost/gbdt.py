@@ -29,9 +29,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import xgboost
 
+from foretune._arrays import Array, Float32Array, FloatArray
 from foretune._options import (
     Count,
     NotNegative,
@@ -41,7 +41,7 @@ from foretune._options import (
     refuse_unknown,
     require_options,
 )
-from foretune.cost._base import Abilities, CostModel, FloatArray, Prediction
+from foretune.cost._base import Abilities, CostModel, Prediction
 from foretune.cost._lambdarank import lambda_objective
 from foretune.cost._prior import Prior, RulePrior, Weighed
 from foretune.features import (
@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     from foretune.hardware import Hardware
     from foretune.records import Trial
 
-Rows = npt.NDArray[np.float32]
-Aggregate = Callable[[npt.NDArray[Any]], Rows]
+Aggregate = Callable[[Array], Float32Array]
 
 VECTOR_VERSION = 2
 """Number of what ``program_vector`` gives. Raised whenever a place in it changes its meaning."""
@@ -109,7 +108,7 @@ class GbdtConfig:
         require_options("gbdt", self)
 
 
-def program_vector(rows: npt.NDArray[Any]) -> Rows:
+def program_vector(rows: Array) -> Float32Array:
     """Aggregates the rows of a program, shape (n_stores, n_columns) -> (3 n_columns + 1,).
 
     The row of the heaviest store (most floating-point operations, the first of equals), the sum of
@@ -162,10 +161,10 @@ class GradientBoosting(CostModel[Candidate]):
         self._aggregate = program_vector if aggregate is None else aggregate
         self._expected = Weighed(prior or RulePrior(machine_fit), self.config.prior_strength)
         self._seed = int(rng.integers(2**31))
-        self._rows: dict[str, dict[str, Rows]] = {}
+        self._rows: dict[str, dict[str, Float32Array]] = {}
         self._boosters: list[xgboost.Booster] = []
         self._stale = False
-        self._cache: OrderedDict[tuple[str, str], Rows | None] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str], Float32Array | None] = OrderedDict()
 
     @property
     def abilities(self) -> Abilities:
@@ -234,7 +233,7 @@ class GradientBoosting(CostModel[Candidate]):
             says[key] = known / (known + trust)
         return np.array([says[key] for key in workloads])
 
-    def _vectors(self, candidates: Sequence[Candidate]) -> list[Rows | None]:
+    def _vectors(self, candidates: Sequence[Candidate]) -> list[Float32Array | None]:
         keys = [(c.workload.key, c.key) for c in candidates]
         missing = {k: c for k, c in zip(keys, candidates, strict=True) if k not in self._cache}
         if missing:
@@ -244,13 +243,13 @@ class GradientBoosting(CostModel[Candidate]):
                 self._cache[key] = (
                     None if program is None else np.concatenate([self._aggregate(program), summary])
                 )
-        found = []
+        vectors = []
         for key in keys:
-            found.append(self._cache[key])
+            vectors.append(self._cache[key])
             self._cache.move_to_end(key)
         while len(self._cache) > self.config.cache:
             self._cache.popitem(last=False)
-        return found
+        return vectors
 
     def _train(self) -> None:
         self._stale = False

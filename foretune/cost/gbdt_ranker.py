@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune import features
+from foretune._arrays import Array, BoolArray, Float32Array
 from foretune.cost._boosters import Boosters
 from foretune.cost._table_ranker import ActionTableRanker, Learner, TableRanker
-from foretune.cost._tables import Rows
 from foretune.cost.gbdt import program_vector
 from foretune.errors import BadInputError
 from foretune.features import require_source
@@ -96,7 +95,7 @@ class GbdtRanker(TableRanker):
 
     def _matrix(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    ) -> tuple[Float32Array, BoolArray]:
         """Features of the legal programs, and which of all, shape (n,), these are."""
         rows = self._store_rows(programs)
         legal = np.array([each is not None for each in rows], dtype=bool)
@@ -107,7 +106,7 @@ class GbdtRanker(TableRanker):
         store = np.stack([program_vector(each) for each in made])
         return np.concatenate([store, self._beside(kept, machine)], axis=1), legal
 
-    def _store_rows(self, programs: Sequence[Program]) -> Sequence[npt.NDArray[Any] | None]:
+    def _store_rows(self, programs: Sequence[Program]) -> Sequence[Array | None]:
         if self._extract is None:
             return features.program_rows(programs, self._cache, self.source)
         missing = sum(program.candidate is None for program in programs)
@@ -119,7 +118,7 @@ class GbdtRanker(TableRanker):
             )
         return self._extract([program.candidate for program in programs])
 
-    def _beside(self, programs: Sequence[Program], machine: Hardware | None) -> Rows:
+    def _beside(self, programs: Sequence[Program], machine: Hardware | None) -> Float32Array:
         """What joins the per-store features."""
         return features.action_features(programs, machine)
 

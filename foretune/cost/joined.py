@@ -27,12 +27,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import nnls
 
+from foretune._arrays import Array, FloatArray, IndexArray
 from foretune._model_file import check
 from foretune._options import refuse_unknown, require_type
-from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.dataset import judgeable
@@ -82,8 +81,8 @@ class Shares:
         x = opinions - opinions.mean(axis=0)
         rest = speeds - speeds.mean() - x @ belief
         weights = np.diag(self.noise / np.array(self.doubts))
-        found: FloatArray = belief + np.linalg.solve(x.T @ x + weights, x.T @ rest)
-        return np.clip(found, 0.0, None)
+        shares: FloatArray = belief + np.linalg.solve(x.T @ x + weights, x.T @ rest)
+        return np.clip(shares, 0.0, None)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``from_json`` reverses it."""
@@ -117,8 +116,8 @@ class Shares:
 def _non_negative(gram: FloatArray, gain: FloatArray) -> FloatArray:
     """The ``b >= 0`` that minimises ``b' gram b - 2 gain' b``."""
     lower = np.linalg.cholesky(gram + 1e-9 * np.eye(len(gain)))
-    found: FloatArray = nnls(lower.T, np.linalg.solve(lower, gain))[0]
-    return found
+    shares: FloatArray = nnls(lower.T, np.linalg.solve(lower, gain))[0]
+    return shares
 
 
 def _between(
@@ -253,7 +252,7 @@ class JoinedRanker(Ranker):
         self._share([(x, y) for x, y in judged if len(y) > 1])
         self.members = self._fitted(usable, validation, "on all")
 
-    def _dealt(self, groups: Sequence[Group]) -> npt.NDArray[np.intp]:
+    def _dealt(self, groups: Sequence[Group]) -> IndexArray:
         """Of each group its fold: one for all groups of workloads that compute the same."""
         family = [self._family(group) for group in groups]
         families = sorted(set(family))
@@ -298,8 +297,8 @@ class JoinedRanker(Ranker):
         self, programs: Sequence[Program], machine: Hardware | None, hardware: str = ""
     ) -> FloatArray:
         """Scores of programs by all members, shape (n,); NaN for one that cannot be applied."""
-        found: FloatArray = self.opinions(programs, machine, hardware) @ np.array(self.near.belief)
-        return found
+        scores: FloatArray = self.opinions(programs, machine, hardware) @ np.array(self.near.belief)
+        return scores
 
     def opinions(
         self,
@@ -322,13 +321,13 @@ class JoinedRanker(Ranker):
             self.members[name].scale * self.members[name].score(programs, machine, hardware)
             for name in members or self.members
         ]
-        found: FloatArray = np.stack(columns, axis=1).astype(np.float64)
-        found[np.isnan(found).any(axis=1)] = np.nan
-        return found
+        table: FloatArray = np.stack(columns, axis=1).astype(np.float64)
+        table[np.isnan(table).any(axis=1)] = np.nan
+        return table
 
     def save(self, path: Path) -> None:
         """Writes the shares and every member, as it would be saved itself, into one file."""
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        arrays: dict[str, Array] = {}
         with tempfile.TemporaryDirectory(prefix="foretune-") as folder:
             for name, member in self.members.items():
                 file = Path(folder, "member.npz")
@@ -397,7 +396,7 @@ class JoinedRanker(Ranker):
         return cls._read(arrays[f"member.{name}"], path)
 
     @staticmethod
-    def _read(data: npt.NDArray[Any], path: Path) -> Ranker:
+    def _read(data: Array, path: Path) -> Ranker:
         """A member of a file, ready for a run."""
         from foretune.cost import rankers
 

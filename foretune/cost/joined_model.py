@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, FloatArray
 from foretune._options import require_type
 from foretune.cost import rankers
-from foretune.cost._base import Abilities, CostModel, FloatArray
+from foretune.cost._base import Abilities, CostModel
 from foretune.cost._opinions import answers
 from foretune.cost._prior import Measured, Prior
 from foretune.cost.gbdt import GradientBoosting
@@ -68,9 +68,9 @@ class JoinedPrior(Prior):
 
     def opinions(self, candidates: Sequence[Candidate]) -> FloatArray:
         """Opinions, shape (n, k): NaN of members that have not looked at a program."""
-        found = np.full((len(candidates), self._width), np.nan)
+        table = np.full((len(candidates), self._width), np.nan)
         if not candidates:
-            return found
+            return table
         new = self._unknown(candidates)
         if new:
             some = self._asked(new, self._ranker.far_members)
@@ -80,12 +80,12 @@ class JoinedPrior(Prior):
                 self._rows[candidate.workload.key, candidate.key] = padded
         for at, candidate in enumerate(candidates):
             place = (candidate.workload.key, candidate.key)
-            found[at] = self._rows[place]
+            table[at] = self._rows[place]
             self._rows.move_to_end(place)
         while len(self._rows) > max(self._most, len(candidates)):
             (workload, key), _ = self._rows.popitem(last=False)
             self._looked.get(workload, {}).pop(key, None)
-        return found
+        return table
 
     def look(self, candidates: Sequence[Candidate]) -> None:
         """Has all members look at candidates that only some have seen."""
@@ -95,8 +95,8 @@ class JoinedPrior(Prior):
         new = {(c.workload.key, c.key): c for c in some}
         nearer = list(self._ranker.members)[self._first :]
         if new and nearer:
-            for place, found in zip(new, self._asked(list(new.values()), nearer), strict=True):
-                row = np.concatenate([self._rows[place][: self._first], found])
+            for place, answer in zip(new, self._asked(list(new.values()), nearer), strict=True):
+                row = np.concatenate([self._rows[place][: self._first], answer])
                 # What one cannot score cannot be applied.
                 legal = not np.isnan(row).any()
                 self._rows[place] = row if legal else np.full_like(row, np.nan)
@@ -104,7 +104,7 @@ class JoinedPrior(Prior):
                     workload, key = place
                     self._looked.setdefault(workload, {})[key] = row
 
-    def refused(self, candidates: Sequence[Candidate]) -> npt.NDArray[np.bool_]:
+    def refused(self, candidates: Sequence[Candidate]) -> BoolArray:
         """Which candidates a closer look found illegal, shape (n,)."""
         return np.asarray(np.isnan(self.opinions(candidates)).all(axis=1))
 
@@ -143,7 +143,7 @@ class JoinedPrior(Prior):
         some[:, self._first :] = np.nan
         return float((self._shared(rows, measured) - self._shared(some, measured)).mean())
 
-    def _is_far(self, opinions: FloatArray) -> npt.NDArray[np.bool_]:
+    def _is_far(self, opinions: FloatArray) -> BoolArray:
         """Of which programs only some members have an opinion, shape (n,)."""
         return np.asarray(np.isnan(opinions[:, self._first :]).any(axis=1))
 
@@ -277,14 +277,14 @@ def joined(
 
 
 def _trained(ranker: JoinedRanker | Path | str, kind: str) -> JoinedRanker:
-    found: object = ranker
+    made: object = ranker
     if isinstance(ranker, Path) or (isinstance(ranker, str) and ranker.endswith(".npz")):
-        found = rankers.load_for_run(Path(ranker))
+        made = rankers.load_for_run(Path(ranker))
     elif isinstance(ranker, str):
-        found = shipped(ranker, kind)
-    if not isinstance(found, JoinedRanker):
+        made = shipped(ranker, kind)
+    if not isinstance(made, JoinedRanker):
         raise BadInputError(
             f"the cost model 'joined' is made of a ranker 'joined', but got {ranker!r} for targets "
             f"of kind {kind!r}: train one with `foretune train joined` and give the file"
         )
-    return found
+    return made

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, BoolArray, Float32Array
 from foretune._options import Count
-from foretune.cost._examples import Examples, Floats, Scaling, hardware_context
+from foretune.cost._examples import Examples, Scaling, hardware_context
 from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.errors import BadInputError
 from foretune.features import require_source
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from foretune.dataset import Group, Program
     from foretune.hardware import Hardware
 
-RowReader = Callable[["Sequence[Program]"], "Sequence[npt.NDArray[Any] | None]"]
-ActionReader = Callable[["Sequence[Program]", "Hardware | None"], npt.NDArray[Any]]
+RowReader = Callable[["Sequence[Program]"], "Sequence[Array | None]"]
+ActionReader = Callable[["Sequence[Program]", "Hardware | None"], Array]
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class MlpRanker(NeuralRanker):
         each = [network(flat, counts, beside)[:, 0] for network in self._networks]
         return torch.stack(each).to(rows.device)
 
-    def context(self, programs: Sequence[Program], machine: Hardware | None) -> Floats:
+    def context(self, programs: Sequence[Program], machine: Hardware | None) -> Float32Array:
         """What joins the sum over stores, shape (n, columns): see ``MlpConfig.actions``."""
         if self.config.actions:
             return self._actions(programs, machine).astype(np.float32)
@@ -160,10 +160,10 @@ class MlpRanker(NeuralRanker):
 
     def _examples(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> tuple[Examples, npt.NDArray[np.bool_]]:
-        found = self._rows(programs)
-        legal = np.array([rows is not None for rows in found], dtype=bool)
-        stores = [np.asarray(rows, dtype=np.float32) for rows in found if rows is not None]
+    ) -> tuple[Examples, BoolArray]:
+        rows_of = self._rows(programs)
+        legal = np.array([rows is not None for rows in rows_of], dtype=bool)
+        stores = [np.asarray(rows, dtype=np.float32) for rows in rows_of if rows is not None]
         if not stores:
             nothing = np.zeros((0, 0), np.float32)
             return Examples(nothing, np.zeros(0, np.intp), nothing), legal
@@ -171,14 +171,14 @@ class MlpRanker(NeuralRanker):
         counts = np.array([len(rows) for rows in stores], dtype=np.intp)
         return Examples(np.concatenate(stores), counts, self.context(applied, machine)), legal
 
-    def _rows(self, programs: Sequence[Program]) -> Sequence[npt.NDArray[Any] | None]:
+    def _rows(self, programs: Sequence[Program]) -> Sequence[Array | None]:
         if self._given_rows is not None:
             return self._given_rows(programs)
         from foretune.features import program_rows
 
         return program_rows(programs, self._cache, self.source)
 
-    def _actions(self, programs: Sequence[Program], machine: Hardware | None) -> npt.NDArray[Any]:
+    def _actions(self, programs: Sequence[Program], machine: Hardware | None) -> Array:
         if self._given_actions is not None:
             return self._given_actions(programs, machine)
         from foretune.features.actions import action_features

@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, Float32Array, FloatArray
 from foretune._options import require_type
-from foretune.cost._base import Abilities, CostModel, FloatArray, Prediction
+from foretune.cost._base import Abilities, CostModel, Prediction
 from foretune.cost._opinions import illegal_last
 from foretune.cost._prior import Prior, RankerPrior, RulePrior, Weighed
 from foretune.cost._ranker import Ranker
@@ -179,9 +179,9 @@ class InformedModel(CostModel[Candidate]):
         """Scores candidates; NaN for one that is known to be illegal."""
         if self._correction is None:
             return Prediction(self._prior.alone(candidates), np.zeros(len(candidates)))
-        found = self._correction.predict(candidates)
-        score = np.where(self._prior.refused(candidates), np.nan, found.score)
-        return Prediction(score, found.spread)
+        corrected = self._correction.predict(candidates)
+        score = np.where(self._prior.refused(candidates), np.nan, corrected.score)
+        return Prediction(score, corrected.spread)
 
     def draft(self, candidates: Sequence[Candidate]) -> FloatArray:
         """What is expected by whoever drafts, as far as it explains the run."""
@@ -326,7 +326,7 @@ def _read_from(ranker: Ranker, source: str, given: bool) -> None:
     ranker.source = source
 
 
-def action_rows(candidates: Sequence[Candidate]) -> list[npt.NDArray[np.float32]]:
+def action_rows(candidates: Sequence[Candidate]) -> list[Float32Array]:
     """Of each candidate, shape (1, columns): action features as if each program had one store."""
     from foretune import features
     from foretune.dataset import Program
@@ -335,7 +335,7 @@ def action_rows(candidates: Sequence[Candidate]) -> list[npt.NDArray[np.float32]
     return list(matrix[:, None, :])
 
 
-def only_row(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def only_row(rows: Array) -> Float32Array:
     """The first of some rows, shape (columns,): there is no other."""
     return np.asarray(rows[0], dtype=np.float32)
 

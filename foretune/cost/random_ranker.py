@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune._options import refuse_unknown
-from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker
 from foretune.cost._ranker_file import read_model, write_model
 

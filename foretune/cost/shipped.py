@@ -70,14 +70,14 @@ def trained(ranker: Ranker | Path | str, kind: str) -> Ranker:
         return ranker
     if isinstance(ranker, Path) or ranker.endswith(_SUFFIX):
         return rankers.load_for_run(ranker)
-    found = shipped(ranker, kind)
-    if found is None:
+    made = shipped(ranker, kind)
+    if made is None:
         raise BadInputError(
             f"no trained weights {ranker!r} for targets of kind {kind!r} come with this "
             "installation: train some with `foretune train` and give the file, or choose the cost "
             "model 'gbdt'"
         )
-    return found
+    return made
 
 
 def is_known(hardware: Hardware) -> bool:

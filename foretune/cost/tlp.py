@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, Float32Array
 from foretune._options import Count
 from foretune.cost._examples import Examples, hardware_context
 from foretune.cost._neural import NeuralConfig, NeuralRanker
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from foretune.dataset import Program
     from foretune.hardware import Hardware
 
-TokenReader = Callable[..., "tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]"]
+TokenReader = Callable[..., "tuple[Float32Array, BoolArray]"]
 """Called as ``action_tokens(programs, machine, steps, width, reference=...)``."""
 
 
@@ -147,7 +147,7 @@ class TlpRanker(NeuralRanker):
 
     def _examples(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> tuple[Examples, npt.NDArray[np.bool_]]:
+    ) -> tuple[Examples, BoolArray]:
         config = self.config
         tokens, mask = self._tokens()(
             programs, machine, config.steps, config.width, reference=config.published_kinds

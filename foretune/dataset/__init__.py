@@ -11,10 +11,13 @@ Our own data set is a directory of Parquet files with a schema version, units an
 =====================  ===========================================================================
 
 ``foretune.dataset.readers`` reads what others wrote.
+
+``_group`` is the one interface of all training data. ``_schema`` has the layout, ``_read``,
+``_write`` and ``_place`` the directory, ``_dataset`` makes groups of it; ``readers`` is a room.
 """
 
 from foretune.dataset._dataset import AUDIT, Dataset, StoredWorkload, is_valid
-from foretune.dataset._group import FloatArray, Group, Program, judgeable
+from foretune.dataset._group import Group, Program, judgeable
 from foretune.dataset._read import is_dataset, load, read_dataset
 from foretune.dataset._write import write_dataset
 

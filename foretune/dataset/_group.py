@@ -11,15 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, BoolArray, FloatArray
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
     from foretune.hardware import Device, Hardware
     from foretune.space import Action, Candidate
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def judgeable(seconds: FloatArray) -> bool:
@@ -106,7 +104,7 @@ class Group:
     weight: float = 1.0
     networks: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
-    quiet: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    quiet: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     source: str = ""
     family: str = ""
 
@@ -135,7 +133,7 @@ class Group:
         return len(self.programs)
 
     @property
-    def valid(self) -> npt.NDArray[np.bool_]:
+    def valid(self) -> BoolArray:
         """bool of shape (n,): which programs ran."""
         return ~np.isnan(self.seconds)
 
@@ -153,7 +151,7 @@ class Group:
             return np.zeros(len(self))
         return np.nan_to_num(best / self.seconds, nan=0.0)
 
-    def subset(self, indices: Sequence[int] | npt.NDArray[Any]) -> Group:
+    def subset(self, indices: Sequence[int] | Array) -> Group:
         """The same group with some of its programs, in the order given."""
         at = np.asarray(indices)
         at = np.flatnonzero(at) if at.dtype == bool else at.astype(np.intp)

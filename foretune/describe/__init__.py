@@ -1,6 +1,14 @@
 """Programs and machines described: as nests of loops, in words, and by their behaviour.
 
 ``_nests`` holds what everything here is made of; ``_behaviour`` the schema of scores.
+
+Where nests come from: ``_candidates`` (with ``_form``: no program is made), ``_programs`` (of
+modules), ``logged`` (of a log); ``_joining`` makes few batches of many. What they are made of:
+``_expressions``, ``_affine``, ``_conditions``. How they behave: ``_analytic`` on any device;
+``cpu`` with ``_cpu_machine``, ``_cpu_loops``, ``_cpu_body``, ``_cpu_code``, ``_cpu_touched`` and
+``_cpu_caches``; ``gpu`` with ``_gpu_kernel``, ``_gpu_launch``, ``_gpu_work``, ``_gpu_lanes``,
+``_gpu_arrays``, ``_gpu_footprint`` and ``_gpu_traffic``. In words: ``text``, ``words``;
+``data_sheet`` reads a device's.
 """
 
 from foretune.describe._analytic import behaviours

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+
+from foretune._arrays import FloatArray
 
 if TYPE_CHECKING:
     from foretune.hardware import Device
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretune.describe._nests import Nests, Rows, stacked
+from foretune._arrays import IndexArray
+from foretune.describe._nests import Nests, stacked
 from foretune.describe._programs import nests_of_program
 from foretune.errors import IllegalCandidateError
 from foretune.space import structure_of
@@ -29,7 +30,7 @@ _CACHED = 1024
 """Structures kept per process, some 0.1 MB each. One softmax has 313."""
 
 
-def nests_of(candidates: Sequence[Candidate]) -> list[tuple[Rows, Nests]]:
+def nests_of(candidates: Sequence[Candidate]) -> list[tuple[IndexArray, Nests]]:
     """Nests of candidates, one batch for all that have the same loops and statements.
 
     Programs are made only of fixed schedules, and of candidates of sketches that cannot be
@@ -46,7 +47,7 @@ def nests_of(candidates: Sequence[Candidate]) -> list[tuple[Rows, Nests]]:
     for row, candidate in enumerate(candidates):
         structure = structure_of(candidate.sketch, candidate.decisions)
         groups.setdefault((candidate.sketch, structure), []).append(row)
-    found: list[tuple[Rows, Nests]] = []
+    found: list[tuple[IndexArray, Nests]] = []
     for (sketch, structure), members in groups.items():
         if not sketch.variables:
             # A fixed schedule, of whatever instructions: its one program is made.
@@ -81,7 +82,7 @@ def _warn(workload: str, why: str) -> None:
 
 def _from_programs(
     candidates: Sequence[Candidate], members: Iterable[int]
-) -> list[tuple[Rows, Nests]]:
+) -> list[tuple[IndexArray, Nests]]:
     groups: dict[object, tuple[list[int], list[Nests]]] = {}
     for row in members:
         candidate = candidates[row]

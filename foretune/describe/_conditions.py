@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, IntArray
 from foretune.describe._affine import Sum, values
 
-Truths = npt.NDArray[np.bool_]
 _COUNTED = 1 << 18
 """Iterations that are looked at one by one; of more, as many drawn at random."""
 
@@ -156,7 +155,7 @@ def _counted(group: Sequence[Any], extents: Mapping[int, int]) -> tuple[float, b
     return float(np.mean(held)), total <= _COUNTED
 
 
-def _held(each: Any, at: Mapping[int, npt.NDArray[np.int64]]) -> Truths:
+def _held(each: Any, at: Mapping[int, IntArray]) -> BoolArray:
     if isinstance(each, tuple):
         parts = [_held(part, at) for part in each]
         return np.asarray(functools.reduce(np.logical_or, parts))

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from foretune.describe._cpu_loops import BoolArray, FloatArray, Loops, Motion
+from foretune._arrays import BoolArray, FloatArray, IndexArray
+from foretune.describe._cpu_loops import Loops, Motion
 from foretune.describe._cpu_machine import FP32_BYTES, Constants, Machine
 from foretune.describe._nests import PARALLEL, SERIAL, UNROLLED, VECTORIZED
 
@@ -65,14 +66,14 @@ class Body:
     def _sums(self) -> bool:
         return self.loops.statement.reduces
 
-    def _at(self, table: npt.NDArray[np.generic], place: npt.NDArray[np.intp]) -> FloatArray:
+    def _at(self, table: npt.NDArray[np.generic], place: IndexArray) -> FloatArray:
         return np.asarray(table[self.rows, np.maximum(place, 0)])
 
-    def _asked(self) -> npt.NDArray[np.intp]:
+    def _asked(self) -> IndexArray:
         """The loop that the schedule vectorises, -1 for none."""
         return self._innermost(self.real & (self.loops.kinds == VECTORIZED))
 
-    def _vectorised(self) -> npt.NDArray[np.intp]:
+    def _vectorised(self) -> IndexArray:
         """The loop that is vectorised, -1 for none, by the schedule or by the compiler.
 
         The compiler vectorises the innermost loop that is left, or else joins the copies of an
@@ -149,13 +150,13 @@ class Body:
     def _product(self, mask: BoolArray) -> FloatArray:
         return np.asarray(np.where(mask, self.extents, 1.0).prod(axis=1))
 
-    def _innermost(self, mask: BoolArray) -> npt.NDArray[np.intp]:
+    def _innermost(self, mask: BoolArray) -> IndexArray:
         if self.depth == 0:
             return np.full(self.n, -1)
         last = self.depth - 1 - mask[:, ::-1].argmax(axis=1)
         return np.asarray(np.where(mask.any(axis=1), last, -1))
 
-    def _outermost(self, mask: BoolArray) -> npt.NDArray[np.intp]:
+    def _outermost(self, mask: BoolArray) -> IndexArray:
         if self.depth == 0:
             return np.full(self.n, 0)
         return np.asarray(np.where(mask.any(axis=1), mask.argmax(axis=1), self.depth))

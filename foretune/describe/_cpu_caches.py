@@ -15,13 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.describe._cpu_machine import LINE_BYTES, PAGE_BYTES, PAGES, Constants, Machine
 from foretune.describe._cpu_touched import BLOCKS, Visits
 from foretune.describe._nests import Nests
 
-FloatArray = npt.NDArray[np.float64]
 LEVELS = 3
 """Caches."""
 _BLOCK_BYTES = np.array([LINE_BYTES] * LEVELS + [PAGE_BYTES] * 2, dtype=np.float64)[:, None]

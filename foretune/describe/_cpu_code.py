@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray, IndexArray
 from foretune.describe._cpu_body import Body
-from foretune.describe._cpu_loops import FloatArray, Loops, Motion
+from foretune.describe._cpu_loops import Loops, Motion
 from foretune.describe._cpu_machine import FP32_BYTES, Constants, Machine
 
 SHORT_BODY = 40.0
@@ -56,7 +56,7 @@ class Code:
         issued_cycles: Cycles to issue all instructions.
     """
 
-    vector_place: npt.NDArray[np.intp]
+    vector_place: IndexArray
     vector: FloatArray
     lanes: FloatArray
     fp32_lanes: FloatArray

@@ -13,12 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, FloatArray, Int8Array
 from foretune.describe._nests import PARALLEL, SERIAL, Access, Buffer, Nests, Statement
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class Loops:
     statement: Statement
     path: tuple[int, ...]
     extents: FloatArray
-    kinds: npt.NDArray[np.int8]
+    kinds: Int8Array
     threads: Threads
     motions: tuple[Motion, ...]
     executions: FloatArray
@@ -121,9 +118,7 @@ def shared_loops(every: Sequence[Loops]) -> list[int]:
     return [max(pair) for pair in itertools.pairwise(common)]
 
 
-def _spread(
-    whole: FloatArray, kinds: npt.NDArray[np.int8], cores: float
-) -> tuple[FloatArray, Threads]:
+def _spread(whole: FloatArray, kinds: Int8Array, cores: float) -> tuple[FloatArray, Threads]:
     """Chunks of equal size, the last ones smaller or empty, as TVM's threads take them."""
     n, depth = whole.shape
     jobs = np.ones(n)

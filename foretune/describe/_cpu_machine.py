@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.hardware import Device
 
 FP32_BYTES = 4
@@ -133,7 +133,7 @@ class Machine:
         """
         return self.lanes if self.lanes <= 1 else max(1.0, self.lanes * FP32_BYTES / size)
 
-    def rate(self, lanes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def rate(self, lanes: FloatArray) -> FloatArray:
         """Instructions of arithmetic per cycle on so many fp32 lanes.
 
         Where whole vectors take the units of two halves, halves go side by side.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.describe._cpu_loops import FloatArray, Loops, Motion, strides_of
+from foretune._arrays import FloatArray, IndexArray
+from foretune.describe._cpu_loops import Loops, Motion, strides_of
 from foretune.describe._cpu_machine import LINE_BYTES, PAGE_BYTES, WAYS, Machine
 
 BLOCKS = 5
@@ -54,9 +54,7 @@ class Visits:
     footprints: tuple[Footprint, ...]
 
 
-def visits_of(
-    loops: Loops, vector_place: npt.NDArray[np.intp], shared: int, machine: Machine
-) -> Visits:
+def visits_of(loops: Loops, vector_place: IndexArray, shared: int, machine: Machine) -> Visits:
     """What a statement touches.
 
     Args:
@@ -66,7 +64,7 @@ def visits_of(
         machine: Has the caches.
     """
     depth = len(loops.path)
-    order: npt.NDArray[np.intp] | None = None
+    order: IndexArray | None = None
     if depth and ((vector_place >= shared) & (vector_place < depth - 1)).any():
         place = np.where(vector_place >= shared, vector_place, depth - 1)[:, None]
         order = np.arange(depth) + (np.arange(depth) >= place)
@@ -78,7 +76,7 @@ def visits_of(
     return Visits(loops, extents, footprints)
 
 
-def _footprint(motion: Motion, order: npt.NDArray[np.intp] | None, machine: Machine) -> Footprint:
+def _footprint(motion: Motion, order: IndexArray | None, machine: Machine) -> Footprint:
     values, coefficients = motion.values, motion.coefficients
     if order is not None:
         values = np.take_along_axis(values, order[:, None], axis=2)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import FloatArray, IndexArray
 from foretune.describe._nests import (
     BLOCK,
     PARALLEL,
@@ -21,9 +22,7 @@ from foretune.describe._nests import (
     VTHREAD,
     Access,
     Buffer,
-    FloatArray,
     Nests,
-    Rows,
     Statement,
     Term,
 )
@@ -125,7 +124,7 @@ class Form:
     exact: int
     gpu: bool
 
-    def nests(self, decisions: Sequence[Sequence[Any]]) -> tuple[Rows, Nests]:
+    def nests(self, decisions: Sequence[Sequence[Any]]) -> tuple[IndexArray, Nests]:
         """Which of the candidates no limit refuses, and their nests.
 
         Args:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, FloatArray, Int8Array
 from foretune.describe._gpu_footprint import Footprint
 from foretune.describe._gpu_work import UNROLLED_UNASKED, path_of, sequential
 from foretune.describe._nests import SERIAL, THREAD, VTHREAD, Access, Nests, Statement
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def _common(paths: list[tuple[int, ...]]) -> int:
@@ -106,8 +104,8 @@ def allocated(nests: Nests, statements: tuple[Statement, ...]) -> Allocated:
 
 
 def _indexed(
-    statement: Statement, access: Access, kinds: npt.NDArray[np.int8], own: FloatArray
-) -> tuple[npt.NDArray[np.bool_], FloatArray]:
+    statement: Statement, access: Access, kinds: Int8Array, own: FloatArray
+) -> tuple[BoolArray, FloatArray]:
     """Whether loops that are not unrolled move the index of a local array, and its accesses then.
 
     Loops inside of all that move it leave the element in a register.
@@ -124,7 +122,7 @@ def _indexed(
     return loops & (copies > np.maximum(statement.unroll, UNROLLED_UNASKED)), accesses
 
 
-def _copies(kinds: npt.NDArray[np.int8], extents: FloatArray, access: Access) -> FloatArray:
+def _copies(kinds: Int8Array, extents: FloatArray, access: Access) -> FloatArray:
     """Virtual threads that a local buffer's index does not name: each has a buffer of its own."""
     named = {term.place for term in access.terms}
     copies = np.ones(len(extents))

@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.describe._nests import Access, Buffer
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.describe._gpu_arrays import allocated, barriers_of, fences_of
 from foretune.describe._gpu_lanes import Lanes, lanes, warps_of
 from foretune.describe._gpu_launch import Launch, Residency, launch, most_registers, residency
@@ -22,7 +22,6 @@ from foretune.describe._nests import Nests, Statement
 if TYPE_CHECKING:
     from foretune.hardware import Device
 
-FloatArray = npt.NDArray[np.float64]
 
 _LINE_SECTORS = 4
 """Sectors that the first cache hands out in a cycle."""

@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.describe._nests import THREAD, VECTORIZED, Access, Nests, Statement, Term
-
-FloatArray = npt.NDArray[np.float64]
 
 BANKS, BANK_BYTES = 32, 4
 _SAMPLES = 4

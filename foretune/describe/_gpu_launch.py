@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, FloatArray
 from foretune.describe._nests import BLOCK, THREAD, Nests, Statement
 
 if TYPE_CHECKING:
     from foretune.hardware import Device
 
-FloatArray = npt.NDArray[np.float64]
 
 AXES = "xyz"
 _MOST_REGISTERS, _MOST_REGISTERS_OF_BLOCK = 255.0, 65536.0
@@ -80,7 +79,7 @@ class Residency:
     blocks: FloatArray
     most_warps: float
     limits: dict[str, FloatArray]
-    fits: npt.NDArray[np.bool_]
+    fits: BoolArray
 
 
 def most_registers(threads: FloatArray, device: Device) -> FloatArray:

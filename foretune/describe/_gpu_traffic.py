@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.describe._gpu_footprint import Footprint
 from foretune.describe._gpu_launch import AXES, Launch
 from foretune.describe._gpu_work import path_of, sequential
 from foretune.describe._nests import BLOCK, VTHREAD, Nests, Statement
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

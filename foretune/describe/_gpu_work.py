@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, FloatArray, Int8Array
 from foretune.describe._gpu_footprint import Footprint
 from foretune.describe._nests import (
     BLOCK,
@@ -21,8 +21,6 @@ from foretune.describe._nests import (
     Nests,
     Statement,
 )
-
-FloatArray = npt.NDArray[np.float64]
 
 UNROLLED_UNASKED = 256
 """Copies up to which compilers unroll loops of known extents without a pragma (on K80, accumulators
@@ -85,13 +83,13 @@ class _Window:
     wanted: FloatArray
 
 
-def path_of(nests: Nests, statement: Statement) -> tuple[npt.NDArray[np.int8], FloatArray]:
+def path_of(nests: Nests, statement: Statement) -> tuple[Int8Array, FloatArray]:
     """Kinds and extents of the loops around a statement, of shape (n, P)."""
     at = list(statement.path)
     return nests.kinds[:, at], nests.extents[:, at]
 
 
-def sequential(kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.bool_]:
+def sequential(kinds: Int8Array) -> BoolArray:
     """Which loops one thread runs through itself."""
     return np.asarray((kinds != BLOCK) & (kinds != THREAD))
 
@@ -158,7 +156,7 @@ def work(
 def _window(
     statement: Statement,
     fence: int,
-    kinds: npt.NDArray[np.int8],
+    kinds: Int8Array,
     own: FloatArray,
     footprints: tuple[Footprint, ...],
     free: FloatArray,
@@ -298,7 +296,7 @@ def _merged(footprint: Footprint, own: FloatArray, counts: FloatArray) -> FloatA
 
 def _width(
     footprint: Footprint,
-    kinds: npt.NDArray[np.int8],
+    kinds: Int8Array,
     extents: FloatArray,
 ) -> FloatArray:
     """Neighbouring elements that vectorised loops move with one instruction."""

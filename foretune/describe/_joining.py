@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.describe._nests import SERIAL, Access, Buffer, Nests, Rows, Statement, Term
+from foretune._arrays import BoolArray, IndexArray
+from foretune.describe._nests import SERIAL, Access, Buffer, Nests, Statement, Term
 
 Interval = tuple[int, int]
 Flags = tuple[bool, ...]
@@ -33,7 +33,7 @@ _MOST_LOOPS = 64
 """Loops of a common structure, above which structures are left apart."""
 
 
-def joined(batches: Sequence[tuple[Rows, Nests]]) -> list[tuple[Rows, Nests]]:
+def joined(batches: Sequence[tuple[IndexArray, Nests]]) -> list[tuple[IndexArray, Nests]]:
     """The same programs in fewer batches.
 
     Args:
@@ -73,7 +73,7 @@ class _Part:
             out.
     """
 
-    rows: Rows
+    rows: IndexArray
     nests: Nests
     intervals: dict[Interval, list[int]]
 
@@ -83,7 +83,7 @@ class _Part:
         return frozenset(each for each in self.intervals if each[0] < each[1])
 
 
-def _parts(rows: Rows, nests: Nests, intervals: dict[Interval, list[int]]) -> list[_Part]:
+def _parts(rows: IndexArray, nests: Nests, intervals: dict[Interval, list[int]]) -> list[_Part]:
     """Programs apart by which of their shared loops have more than one iteration."""
     several, patterns, which = _sharing(nests, intervals)
     found = []
@@ -98,7 +98,7 @@ def _parts(rows: Rows, nests: Nests, intervals: dict[Interval, list[int]]) -> li
 
 def _sharing(
     nests: Nests, intervals: dict[Interval, list[int]]
-) -> tuple[list[Interval], npt.NDArray[np.bool_], Rows]:
+) -> tuple[list[Interval], BoolArray, IndexArray]:
     """Intervals of several statements; which of them have a loop that iterates, and who has which.
 
     Returns:
@@ -112,7 +112,7 @@ def _sharing(
     return several, patterns, which.reshape(-1)
 
 
-def alike(nests: Nests) -> list[Rows]:
+def alike(nests: Nests) -> list[IndexArray]:
     """Programs apart by what their statements share: a loop of one iteration is none."""
     intervals = _intervals(nests)
     if intervals is None:

@@ -19,15 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from foretune._arrays import Array, BoolArray, FloatArray, IndexArray, Int8Array
 
 NESTS_VERSION = 1
 """Raised whenever the same programs are described otherwise: what was learned of them is stale."""
 
-Kinds = npt.NDArray[np.int8]
-Rows = npt.NDArray[np.intp]
 """Numbers of programs in what they were asked for with."""
 
 SERIAL, PARALLEL, VECTORIZED, UNROLLED, BLOCK, THREAD, VTHREAD = range(7)
@@ -136,14 +133,14 @@ class Nests:
         approximate: Which programs are described only closely, bool of shape (n,).
     """
 
-    kinds: Kinds
+    kinds: Int8Array
     extents: FloatArray
     axes: tuple[str, ...]
     reduction: tuple[bool, ...]
     buffers: tuple[Buffer, ...]
     statements: tuple[Statement, ...]
     gpu: bool
-    approximate: npt.NDArray[np.bool_]
+    approximate: BoolArray
 
     def __len__(self) -> int:
         return len(self.extents)
@@ -180,7 +177,7 @@ class Nests:
             ),
         )
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Nests:
+    def take(self, rows: IndexArray) -> Nests:
         """The same with some of the programs, in the order given."""
         return _joined([self], lambda arrays: arrays[0][rows])
 
@@ -193,7 +190,7 @@ def stacked(several: Sequence[Nests]) -> Nests:
 
 
 def _joined(several: Sequence[Nests], join: Callable[[list[Any]], Any]) -> Nests:
-    def of(*arrays: npt.NDArray[Any]) -> Any:
+    def of(*arrays: Array) -> Any:
         return join(list(arrays))
 
     first = several[0]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune.describe._affine import Sum, of_loop, values
 from foretune.describe._conditions import Condition, share
 from foretune.describe._expressions import Expressions, Work, variables, vectors
@@ -30,7 +31,6 @@ from foretune.describe._nests import (
     VTHREAD,
     Access,
     Buffer,
-    FloatArray,
     Nests,
     Statement,
     Term,

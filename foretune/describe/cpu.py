@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray, IndexArray
 from foretune.describe._behaviour import METRICS, Behaviours
 from foretune.describe._cpu_caches import Traffic, parts, traffic_of
 from foretune.describe._cpu_code import Code, code_of
@@ -36,7 +36,6 @@ from foretune.describe._nests import Nests
 from foretune.errors import BadInputError
 from foretune.hardware import Device
 
-FloatArray = npt.NDArray[np.float64]
 _TINY = 1e-30
 _LIMITS = ("arithmetic", "instructions", "latency", "l1", "l2", "l3", "memory")
 
@@ -84,7 +83,7 @@ def behaviours(nests: Nests, device: Device, constants: Constants = CONSTANTS) -
     return _whole(found, np.argsort(np.concatenate(apart)))
 
 
-def _whole(found: Sequence[Behaviours], order: npt.NDArray[np.intp]) -> Behaviours:
+def _whole(found: Sequence[Behaviours], order: IndexArray) -> Behaviours:
     """Programs one after the other, then in an order."""
 
     def joined(columns: Iterable[FloatArray]) -> FloatArray:

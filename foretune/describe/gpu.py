@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.describe._behaviour import METRICS, Behaviours
 from foretune.describe._gpu_kernel import Kernel, kernel
 from foretune.describe._nests import Nests, Statement
@@ -25,7 +25,6 @@ from foretune.errors import BadInputError
 if TYPE_CHECKING:
     from foretune.hardware import Device
 
-FloatArray = npt.NDArray[np.float64]
 
 _ISSUED = 4.0
 """Instructions of warps that a multiprocessor starts in a cycle, at least."""

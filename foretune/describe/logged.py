@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import IndexArray
 from foretune._registry import Registry
 from foretune.describe._candidates import nests_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from foretune.dataset import Group
     from foretune.describe._nests import Nests
 
-Batches = list[tuple[npt.NDArray[np.intp], "Nests"]]
+Batches = list[tuple[IndexArray, "Nests"]]
 """Of each structure, the numbers of the programs and their nests in that order."""
 
 BUILDERS: Registry[Batches] = Registry(

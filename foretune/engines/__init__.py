@@ -6,6 +6,10 @@ a time, in rounds A B C A B C, so that a slow episode of the machine meets all o
 turn it is not are stopped, so that each takes what it takes alone.
 
 ``ENGINES`` costs nothing to import; the rest loads on first use.
+
+``_compare`` is the loop over rounds, ``_process`` the parent's side and ``_serve`` the child's,
+``_original`` times the original here, ``_stateless`` readies modules for exporters, ``_names``
+costs nothing.
 """
 
 from __future__ import annotations

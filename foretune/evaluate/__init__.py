@@ -2,6 +2,10 @@
 
 ``evaluate`` cross-validates a ranker and gives the ``foretune.eval/1`` object; ``train`` makes
 weights that know what they were trained on.
+
+``offline`` is the loop; ``data`` and ``exclusions`` say what may be read, ``splits`` and
+``families`` who is tested on what, ``metrics``, ``floors`` and ``summary`` what comes of it.
+``weights`` trains what ships, ``fingerprints`` says of which data, ``_print`` is for the terminal.
 """
 
 from foretune.evaluate._print import print_evaluation

@@ -18,13 +18,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
+from foretune._arrays import FloatArray, IndexArray
 from foretune.evaluate.metrics import (
     NDCG_AT,
     PICKS,
-    FloatArray,
     GroupMetrics,
     discounts,
     from_curves,
@@ -78,9 +77,7 @@ def _log_choose(n: FloatArray | float, k: FloatArray) -> FloatArray:
     return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1), dtype=np.float64)
 
 
-def common_programs(
-    groups: Sequence[Group], least: int = COMMON_PROGRAMS
-) -> dict[str, npt.NDArray[np.intp]]:
+def common_programs(groups: Sequence[Group], least: int = COMMON_PROGRAMS) -> dict[str, IndexArray]:
     """The programs of each group that ran on all hardware that occurs.
 
     Args:
@@ -112,7 +109,7 @@ def common_programs(
 
 
 def best_elsewhere(
-    groups: Sequence[Group], common: Mapping[str, npt.NDArray[np.intp]]
+    groups: Sequence[Group], common: Mapping[str, IndexArray]
 ) -> dict[str, FloatArray]:
     """Scores by the other devices: minus the mean log seconds of the same program there.
 

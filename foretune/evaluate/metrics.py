@@ -34,12 +34,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
+from foretune._arrays import FloatArray, IndexArray
 from foretune.dataset import judgeable
-
-FloatArray = npt.NDArray[np.float64]
 
 PICKS = (1, 2, 4, 5, 8, 16, 32, 64)
 """Numbers of picks at which a group is judged."""
@@ -79,7 +77,7 @@ def labels(seconds: FloatArray) -> FloatArray:
     return np.asarray(np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0), dtype=np.float64)
 
 
-def ranking(scores: FloatArray, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+def ranking(scores: FloatArray, rng: np.random.Generator) -> IndexArray:
     """Indices of the programs, the best-scored first; equal scores in random order, NaN last."""
     shuffled = rng.permutation(len(scores))
     order = np.argsort(-_ordered(scores)[shuffled], kind="stable")
@@ -251,11 +249,11 @@ def _ordered(values: FloatArray) -> FloatArray:
     return np.where(np.isnan(values), -np.inf, values)
 
 
-def _ranks(values: FloatArray) -> npt.NDArray[np.intp]:
+def _ranks(values: FloatArray) -> IndexArray:
     return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.intp)
 
 
-def _untied(ranks: npt.NDArray[np.intp]) -> int:
+def _untied(ranks: IndexArray) -> int:
     """The number of pairs whose ranks differ."""
     n, counts = len(ranks), np.bincount(ranks)
     return int(n * (n - 1) // 2 - (counts * (counts - 1) // 2).sum())

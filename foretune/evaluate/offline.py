@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import IndexArray
 from foretune.errors import BadInputError
 from foretune.evaluate.data import keep_judgeable, thinned
 from foretune.evaluate.exclusions import refuse_excluded
@@ -214,7 +214,7 @@ class _Run:
         self,
         groups: Sequence[Group],
         seed: int,
-        common: Mapping[str, npt.NDArray[np.intp]] | None = None,
+        common: Mapping[str, IndexArray] | None = None,
     ) -> None:
         self.train_s: list[float] = []
         self._seed = seed

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune._interval import interval
 from foretune.evaluate import metrics
-from foretune.evaluate.metrics import PICKS, FloatArray, GroupMetrics
+from foretune.evaluate.metrics import PICKS, GroupMetrics
 
 if TYPE_CHECKING:
     from foretune.dataset import Group

@@ -2,6 +2,10 @@
 
 ``of_journal``, ``of_artifact`` and ``of_source`` find the kernels of a work directory, an artifact
 or a model, ``explain`` says what is to be said of one, ``print_explanations`` shows it.
+
+``_sources`` finds kernels, ``_explain`` goes from one to its explanation (``_explanation``), with
+``_counters`` (by ``_calls``, in a child process), ``_assumed`` figures, ``_changes`` that would pay
+and ``_advice`` in words. ``_print`` shows it.
 """
 
 from foretune.explain._assumed import MEASURABLE, assumed

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import IndexArray
 from foretune.describe import Behaviours, behaviours, nests_of
 from foretune.errors import IllegalCandidateError
 from foretune.space import Candidate, Choice, PerfectTile, location_name, structure_of
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from foretune.hardware import Device
     from foretune.space import Space, Variable
 
@@ -60,9 +59,7 @@ def _others(variable: Variable, own: Any) -> Iterator[Any]:
         yield from (place for place in _LOCATIONS if place != own)
 
 
-def judged(
-    candidates: list[Candidate], device: Device
-) -> Iterator[tuple[npt.NDArray[np.intp], Behaviours]]:
+def judged(candidates: list[Candidate], device: Device) -> Iterator[tuple[IndexArray, Behaviours]]:
     """Behaviours of candidates, with their numbers; illegal ones are in none."""
     for rows, nests in nests_of(candidates):
         yield rows, behaviours(nests, device)

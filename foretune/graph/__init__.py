@@ -1,4 +1,13 @@
-"""Whole graphs: simplification, extraction of workloads, compilation, artifacts."""
+"""Whole graphs: simplification, extraction of workloads, compilation, artifacts.
+
+The way of a network: ``simplify`` runs ``passes`` and ``_lowering``, ``extract`` cuts workloads,
+``_default`` schedules what is not tuned, ``compile`` and ``_assemble`` make code, ``linker`` links
+it; ``prebuilt`` and ``variants`` compile a network anew around kernels that are built. What comes
+out: ``artifact``, with ``_artifact_files``, ``_manifest``, ``_inputs``, ``_arguments``,
+``_memory``, ``_threads`` and its ``_sample``. Whether that is right: ``_verify`` on
+``_input_sets``, by ``_compare``, ``_tolerance``, ``_steps``, ``_exact`` and ``_judge``; ``_bisect``
+finds where it is not.
+"""
 
 from foretune.graph._arguments import Arguments, arguments_of
 from foretune.graph._artifact_files import artifact_files, require_free

@@ -3,6 +3,10 @@
 ``probe`` reads the machine, ``preset`` describes a common one, ``resolve_target`` accepts whatever
 a user may write after ``--target``, and ``why_not_here`` says whether its kernels can run here.
 ``device`` finds a processor's data sheet by any of its names, ``device_of`` that of hardware.
+
+``_hardware`` is what code is generated for, ``_device`` what executes it, ``_described`` goes
+between them. ``_probe`` and ``_peak`` read and measure this machine, ``_presets`` and ``_devices``
+are tables of others, ``_products`` knows instructions for small integers.
 """
 
 from foretune.hardware._described import compiled_generic, described_by, device_of, hardware_of

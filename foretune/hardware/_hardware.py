@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.hardware._device import CPU, GPU, Device
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Hardware:
         own = {"opt-level": CODE_LEVEL} if self.has_cores else {}
         return Target({**own, **attributes})
 
-    def features(self) -> npt.NDArray[np.float64]:
+    def features(self) -> FloatArray:
         """The numeric factors as a vector of shape (len(FEATURE_COLUMNS),), 0 where unknown.
 
         Columns and units are ``FEATURE_COLUMNS``; values are raw, a model scales them itself.

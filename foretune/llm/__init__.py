@@ -2,6 +2,10 @@
 
 ``open_session`` makes a session from the text a user gives. What is asked and how an answer is read
 is the business of whoever asks (``foretune.search.proposers.llm``).
+
+``_base`` is the door; ``_endpoint`` asks servers, ``_local`` a model in this process
+(``_drawing``), ``_transcript`` answers from disk. ``_session`` counts and bounds calls
+(``_question``, ``_usage``), ``_open`` makes one, ``_identity`` names models.
 """
 
 from foretune.llm._base import Answer, LanguageModel, LlmError, Message

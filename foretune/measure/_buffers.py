@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import Array
 from foretune.measure._layout import host_tensors
 from foretune.measure._locality import in_cache_order
 from foretune.measure._turns import InTurn
 from foretune.measure.gate import (
-    Array,
     Parameter,
     Signature,
     Tolerance,

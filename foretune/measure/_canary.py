@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import Array
+
 if TYPE_CHECKING:
     from foretune.hardware import Hardware
-    from foretune.measure.gate import Array
 
 _LANES = 16
 _SHORTEST_ROW = 4096

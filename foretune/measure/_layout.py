@@ -16,14 +16,12 @@ import ctypes
 import mmap
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from foretune._arrays import Array
 from foretune._pages import large_pages
-
-if TYPE_CHECKING:
-    from foretune.measure.gate import Array
 
 # <sys/personality.h> and <malloc.h>.
 _ADDR_NO_RANDOMIZE = 0x0040000

@@ -44,8 +44,8 @@ def in_cache_order(module: IRModule) -> IRModule | None:
     except Exception as error:  # foreign program: whatever a scheduler raises, it stays as it is
         _log.debug("the untuned program keeps its order of loops: %s", error)
         return None
-    found: IRModule | None = schedule.mod if any(changed) else None
-    return found
+    reordered: IRModule | None = schedule.mod if any(changed) else None
+    return reordered
 
 
 def _reorder(schedule: Any, block: Any) -> bool:
@@ -109,7 +109,7 @@ def _strides(body: Any, variables: Sequence[Any]) -> list[tuple[list[int], int]]
     """
     from foretune._tvm import detect_linear_equation, tvm
 
-    found = []
+    strides = []
     for node in walk(body):
         kind = type(node).__name__
         if kind not in ("TensorLoad", "BufferStore"):
@@ -121,5 +121,5 @@ def _strides(body: Any, variables: Sequence[Any]) -> list[tuple[list[int], int]]
         linear = detect_linear_equation(offset, variables)
         if not linear:
             return None
-        found.append(([int(c) for c in linear[:-1]], tvm.DataType(buffer.dtype).itemsize))
-    return found
+        strides.append(([int(c) for c in linear[:-1]], tvm.DataType(buffer.dtype).itemsize))
+    return strides

@@ -55,12 +55,12 @@ def parse_devices(texts: Sequence[str]) -> tuple[DeviceAddress, ...]:
     Raises:
         BadInputError: One cannot be read. Whatever may be a password is not repeated.
     """
-    found = [
+    parsed = [
         _parse(each.strip()) for text in texts for each in text.split(",") if text and each.strip()
     ]
-    if texts and not found:
+    if texts and not parsed:
         raise BadInputError(f"a device reads {_READS}, but got an empty --device")
-    addresses = tuple(dict.fromkeys(found))
+    addresses = tuple(dict.fromkeys(parsed))
     if len(addresses) > _MOST_DEVICES:
         raise BadInputError(
             f"`addresses of devices <= {_MOST_DEVICES}` must hold, but got {len(addresses)}: give "

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array
 from foretune.errors import BadInputError
 from foretune.workload import index_limits, parameter_roles, walk
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from foretune._tvm import IRModule
     from foretune.workload import Workload
 
-Array = npt.NDArray[Any]
 Tolerance = tuple[float, float]
 """Relative and absolute."""
 

@@ -257,13 +257,13 @@ class Stopwatch:
         rough_from_s: float,
     ) -> bool:
         policy = self._policy
-        found = [(reading.seconds, reading.crowded) for reading in readings] + list(group)
-        if count is not None or not found:
-            return count is not None and len(found) >= count
-        enough = len(found) >= policy.min_readings
+        timed = [(reading.seconds, reading.crowded) for reading in readings] + list(group)
+        if count is not None or not timed:
+            return count is not None and len(timed) >= count
+        enough = len(timed) >= policy.min_readings
         if spent >= policy.budget_s * (1 if enough else 2):
             return True
-        values = sorted(seconds for seconds, crowded in found if not crowded)
+        values = sorted(seconds for seconds, crowded in timed if not crowded)
         if len(values) < 2:
             return False
         spread = policy.rough_spread if values[0] > rough_from_s else policy.spread

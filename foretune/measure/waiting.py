@@ -63,15 +63,15 @@ def is_crowded(switches: int, waited_s: float, seconds: float, threads: int) -> 
 
 def waits(tasks: Path = _TASKS) -> Waits:
     """What the threads of a process have waited so far; nothing where the system does not say."""
-    found = {}
+    by_thread = {}
     for task in tasks.iterdir() if tasks.is_dir() else ():
         try:
             _, waited, slices = (task / "schedstat").read_text(encoding="ascii").split()
-            found[int(task.name)] = int(waited), int(slices)
+            by_thread[int(task.name)] = int(waited), int(slices)
         except (OSError, ValueError):
             # The kernel was built without, or this thread ended meanwhile.
             continue
-    return found
+    return by_thread
 
 
 def longest_wait(before: Waits, after: Waits) -> float:

@@ -1,4 +1,9 @@
-"""Adapters both ways: our cost models and strategies inside TVM's tuner, TVM's tuner as a peer."""
+"""Adapters both ways: our cost models and strategies inside TVM's tuner, TVM's tuner as a peer.
+
+``_spaces`` and ``_match`` turn spaces, records and traces into ours and back. ``_cost_model``,
+``_strategy`` and ``_our_space`` are the parts across the border; ``_peer`` runs TVM's own tuner, in
+``_child``.
+"""
 
 from foretune.metaschedule._cost_model import TvmCostModel, as_cost_model, measure_candidate
 from foretune.metaschedule._match import (

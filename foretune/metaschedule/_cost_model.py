@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune import _tvm
+from foretune._arrays import FloatArray
 from foretune.cost import CostModel, Prediction
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.metaschedule._match import candidate_of_schedule
@@ -15,7 +16,6 @@ from foretune.metaschedule._spaces import Spaces, records_of
 from foretune.space import Candidate
 
 if TYPE_CHECKING:
-    from foretune.cost import FloatArray
     from foretune.hardware import Hardware
     from foretune.records import Trial
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from foretune import _tvm
-from foretune.operators._arrays import Array
+from foretune._arrays import Array
 
 _MANY, _DIVISOR = 128, 4
 """Many panels that columns do not fill are a multiple of so many."""

@@ -15,12 +15,14 @@ expression. Sums are 32 bits wide and exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretune import _tvm
 from foretune.hardware import FILLED, PRODUCT, IntegerProduct
-from foretune.operators._arrays import Array
 from foretune.operators.panels import grouped_panels, places
+
+if TYPE_CHECKING:
+    from foretune._arrays import Array
 
 _FUSABLE = 4
 """TVM's number for: element-wise operators behind it become part of the kernel."""

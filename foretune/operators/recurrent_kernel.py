@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from foretune.operators._arrays import Array
+from foretune._arrays import Array
 from foretune.operators._script import Lines, parsed
 from foretune.operators.recurrent import GRU, LSTM, RNN_RELU, Recurrence
 

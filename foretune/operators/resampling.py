@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from foretune import _tvm
-from foretune.operators._arrays import Array
+from foretune._arrays import Array
 
 
 def resample_axis(builder: Any, data: Any, axis: int, places: Array, weights: Array) -> Any:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune import _tvm
+from foretune._arrays import Array
 from foretune.operators._read import value_at
 
-Array = npt.NDArray[Any]
 _CUBIC = -0.75
 
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune import _tvm
+from foretune._arrays import Array, FloatArray
 
 TAPS = 3
 """Taps of a filter in each direction of the plane."""
@@ -41,8 +41,6 @@ PAD, INPUT_ROWS, INPUT = "pad_temp", "winograd_input_rows", "winograd_input"
 OUTPUT_ROWS, OUTPUT = "winograd_output_rows", "winograd_output"
 """Blocks of the third step, in order."""
 
-Matrix = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Transforms:
@@ -54,9 +52,9 @@ class Transforms:
         outputs: ``A'``, [m, n].
     """
 
-    inputs: Matrix
-    taps: Matrix
-    outputs: Matrix
+    inputs: FloatArray
+    taps: FloatArray
+    outputs: FloatArray
 
 
 def transforms(outputs: int) -> Transforms:
@@ -75,7 +73,7 @@ def transforms(outputs: int) -> Transforms:
     return Transforms(inputs, taps, result)
 
 
-def _polynomial(roots: Sequence[float]) -> Matrix:
+def _polynomial(roots: Sequence[float]) -> FloatArray:
     """Coefficients of the product of ``x - root``, the constant one first."""
     found = np.ones(1)
     for root in roots:
@@ -83,7 +81,7 @@ def _polynomial(roots: Sequence[float]) -> Matrix:
     return found
 
 
-def transformed(weight: npt.NDArray[Any], outputs: int, lanes: int) -> npt.NDArray[Any]:
+def transformed(weight: Array, outputs: int, lanes: int) -> Array:
     """Weights in the coordinates of the product, in panels.
 
     Args:
@@ -227,7 +225,7 @@ def output_tiles(multiplied: Any, plane: Sequence[int]) -> Any:
 
 
 def _selected(
-    matrix: Matrix, row: Any, read: Callable[[int], Any], terms: Callable[..., list[_Term]]
+    matrix: FloatArray, row: Any, read: Callable[[int], Any], terms: Callable[..., list[_Term]]
 ) -> Any:
     """A row of ``matrix`` times what is read: a constant row once loops are unrolled."""
     tirx = _tvm.tvm.tirx
@@ -241,7 +239,7 @@ def _selected(
 _Term = tuple[float, Any]
 
 
-def _by_parity(row: Matrix, read: Callable[[int], Any]) -> list[_Term]:
+def _by_parity(row: FloatArray, read: Callable[[int], Any]) -> list[_Term]:
     """Even places and odd ones: the rows of opposite points share both sums."""
     found = []
     for first in (0, 1):
@@ -252,7 +250,7 @@ def _by_parity(row: Matrix, read: Callable[[int], Any]) -> list[_Term]:
     return found
 
 
-def _by_pairs(row: Matrix, read: Callable[[int], Any]) -> list[_Term]:
+def _by_pairs(row: FloatArray, read: Callable[[int], Any]) -> list[_Term]:
     """The places of opposite points: all rows share their sum and their difference."""
     found = [(row[0], read(0))]
     for at in range(1, len(row) - 1, 2):

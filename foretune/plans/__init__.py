@@ -7,6 +7,9 @@ them, which learns by ``model``; ``standings`` says what all measurements make o
 ``provenance`` what they were made with. ``collector`` and ``pack`` collect them (``foretune graph
 collect``); ``prior`` is what a graph network learned of them, and ``choose`` searches the one that
 ships (``foretune tune --plan-trials``).
+
+Besides: ``_timing`` reads whole networks, ``files`` are what a collection is packed into,
+``opcodes`` names operators as TpuGraphs does, ``command`` is the command line's.
 """
 
 from foretune.plans.choose import Planned, search_plans

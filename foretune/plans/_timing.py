@@ -58,12 +58,12 @@ class NetworkWatch:
         from foretune._tvm import calling_from_a_free_core
 
         counts = [max(1, math.ceil(_READING_S / max(seconds, 1e-6))) for seconds in first_s]
-        found: list[list[Reading]] = [[] for _ in calls]
+        taken: list[list[Reading]] = [[] for _ in calls]
         began = time.perf_counter()
         with calling_from_a_free_core():
             before = self._canary()
-            while not self._all_enough(found, time.perf_counter() - began):
-                for call, count, own in zip(calls, counts, found, strict=True):
+            while not self._all_enough(taken, time.perf_counter() - began):
+                for call, count, own in zip(calls, counts, taken, strict=True):
                     if len(calls) > 1:
                         # As where a network is alone: its first call would find others' data.
                         call()
@@ -76,17 +76,17 @@ class NetworkWatch:
                 tuple(reading.seconds for reading in own),
                 tuple(self._floor.is_quiet(reading) for reading in own),
             )
-            for own in found
+            for own in taken
         ]
 
-    def _all_enough(self, found: list[list[Reading]], spent_s: float) -> bool:
-        return all(self._enough(own, spent_s / len(found)) for own in found)
+    def _all_enough(self, taken: list[list[Reading]], spent_s: float) -> bool:
+        return all(self._enough(own, spent_s / len(taken)) for own in taken)
 
-    def _enough(self, found: list[Reading], spent_s: float) -> bool:
-        if spent_s > _BUDGET_S and len(found) >= _LEAST:
+    def _enough(self, taken: list[Reading], spent_s: float) -> bool:
+        if spent_s > _BUDGET_S and len(taken) >= _LEAST:
             return True
-        quiet = sum(map(self._floor.is_quiet, found))
-        return quiet >= _QUIET or len(found) >= _MOST
+        quiet = sum(map(self._floor.is_quiet, taken))
+        return quiet >= _QUIET or len(taken) >= _MOST
 
     def _canary(self) -> float:
         seconds = self._watch.canary()

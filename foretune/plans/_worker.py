@@ -177,13 +177,13 @@ class _Worker:
         began = time.perf_counter()
         try:
             seconds = [_first_s(each.call) for each in made]
-            found = self.watch.readings([each.call for each in made], seconds)
+            timed = self.watch.readings([each.call for each in made], seconds)
         except Exception as error:
             for each in made:
                 each.answer = _failed(error, Status.RUN_ERROR, each.answer["build_s"])
             return
         spent = (time.perf_counter() - began) / len(made)
-        for each, (readings, quiet) in zip(made, found, strict=True):
+        for each, (readings, quiet) in zip(made, timed, strict=True):
             each.answer |= {"seconds": readings, "quiet": quiet}
             each.answer["run_s"] += spent
             each.answer["stages"]["readings"] = spent
@@ -253,12 +253,12 @@ def _loaded(given: Mapping[str, Any]) -> Model:
 
 def _first_s(call: Any) -> float:
     """Seconds of a call, the least of a few: one hiccup must not halve what a reading holds."""
-    found = []
+    seconds_of_each = []
     for _ in range(_LOOKS):
         began = time.perf_counter()
         call()
-        found.append(time.perf_counter() - began)
-    return min(found)
+        seconds_of_each.append(time.perf_counter() - began)
+    return min(seconds_of_each)
 
 
 def _differences(plan: PlanCandidate, walk: Walk) -> dict[str, Any]:

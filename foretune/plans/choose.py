@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune.errors import BadInputError
 from foretune.plans.files import read_graph
 from foretune.plans.kernels import KERNELS
@@ -42,8 +43,6 @@ from foretune.records import Journal
 from foretune.tgraph import TGraph, require_torch
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from foretune.graph import Plan
     from foretune.hardware import Hardware
     from foretune.plans.space import PlanCandidate
@@ -147,12 +146,12 @@ def search_plans(
         )
         try:
             with opened(start, place, journal, hardware, made) as opening:
-                found = search.run(opening, place)
+                outcome = search.run(opening, place)
         except OutOfTime:
-            found = search.planned("the time was spent before anything was measured")
+            outcome = search.planned("the time was spent before anything was measured")
     # Other networks have few of these kernels, and all together take gigabytes.
     shutil.rmtree(place / KERNELS, ignore_errors=True)
-    return found
+    return outcome
 
 
 @dataclass
@@ -280,7 +279,7 @@ class _Search:
             ratio=float(np.median(ratios[plan])),
         )
 
-    def planned(self, why: str, **found: Any) -> Planned:
+    def planned(self, why: str, **told: Any) -> Planned:
         """What became of it, with what is known in any case."""
         others = self._others()
         return Planned(
@@ -291,7 +290,7 @@ class _Search:
             model=self.proposer.name,
             seen=self.seen,
             stopped=why,
-            **found,
+            **told,
         )
 
 
@@ -302,9 +301,7 @@ def _best(measured: Sequence[Trial[PlanCandidate]]) -> list[PlanCandidate]:
     return [one.record.candidate for one in best if one.alone_s < standings.whole_s]
 
 
-def _beside(
-    trials: Trials, plans: Sequence[PlanCandidate]
-) -> dict[PlanCandidate, npt.NDArray[np.float64]]:
+def _beside(trials: Trials, plans: Sequence[PlanCandidate]) -> dict[PlanCandidate, FloatArray]:
     """How many times as fast as the default plan plans are, round by round; of those that run."""
     first, others = beside_default(trials, plans)
     return {

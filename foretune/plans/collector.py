@@ -211,8 +211,8 @@ class PlanCollector:
             there, space = read_provenance(place), read_space(place)
             if there is not None and space is not None and self._is_complete(space, there):
                 return None
-        found = read_provenance(self.folder / name)
-        if found is None or found.digest == made.digest:
+        own = read_provenance(self.folder / name)
+        if own is None or own.digest == made.digest:
             return self.folder / name
         return self.folder / f"{name}{PARTS}{made.digest[:8]}"
 

@@ -51,17 +51,17 @@ def networks_of(text: str) -> tuple[str, ...]:
     """
     from foretune.workload import catalog
 
-    found: list[str] = []
+    names: list[str] = []
     for name in (part.strip() for part in text.split(",")):
         if name == CATALOG:
-            found += catalog.names("network")
+            names += catalog.names("network")
         elif name.startswith("@"):
-            found += _listed(Path(name[1:]))
+            names += _listed(Path(name[1:]))
         elif name:
-            found.append(name)
-    if not found:
+            names.append(name)
+    if not names:
         raise BadInputError(f"networks must be named, but got --networks {text!r}: try {CATALOG}")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names))
 
 
 def _listed(file: Path) -> list[str]:

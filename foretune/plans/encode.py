@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Float32Array, Int8Array, Int32Array
 from foretune.graph.passes import kind_of, operands_of
 from foretune.graph.passes.layouts import CHANNELS_LAST, LAST
 from foretune.graph.passes.rewrites import extents
@@ -68,11 +68,11 @@ class NetworkGraph:
             as they are and channels last: four rows of 6 numbers each.
     """
 
-    features: npt.NDArray[np.float32]
-    opcode: npt.NDArray[np.int32]
-    edges: npt.NDArray[np.int32]
-    calls: npt.NDArray[np.int32]
-    layouts: npt.NDArray[np.int8]
+    features: Float32Array
+    opcode: Int32Array
+    edges: Int32Array
+    calls: Int32Array
+    layouts: Int8Array
 
 
 def graph_of(module: IRModule) -> NetworkGraph:
@@ -106,7 +106,7 @@ def graph_of(module: IRModule) -> NetworkGraph:
     )
 
 
-def configurations(graph: NetworkGraph, plans: Sequence[PlanCandidate]) -> npt.NDArray[np.float32]:
+def configurations(graph: NetworkGraph, plans: Sequence[PlanCandidate]) -> Float32Array:
     """The plans of a network as numbers, shape (plans, operators with a choice, 18).
 
     A plan is what is asked for, whether or not a pass can do it: that is all that is known of it
@@ -119,7 +119,7 @@ def configurations(graph: NetworkGraph, plans: Sequence[PlanCandidate]) -> npt.N
     return np.array([_configuration(graph, plan) for plan in plans], np.float32)
 
 
-def anchors(graph: NetworkGraph, space: PlanSpace) -> npt.NDArray[np.float32]:
+def anchors(graph: NetworkGraph, space: PlanSpace) -> Float32Array:
     """The plans that others of a network are compared with, drawn by its key.
 
     Returns:
@@ -129,7 +129,7 @@ def anchors(graph: NetworkGraph, space: PlanSpace) -> npt.NDArray[np.float32]:
     return configurations(graph, space.sample(rng, ANCHORS))
 
 
-def configurable(graph: NetworkGraph, plan: PlanCandidate) -> npt.NDArray[np.int32]:
+def configurable(graph: NetworkGraph, plan: PlanCandidate) -> Int32Array:
     """Nodes of the operators with a choice, in the order of ``configurations``."""
     calls = [operator.node for operator in plan.sketch.operators]
     return np.asarray(graph.calls[calls], np.int32)
@@ -153,7 +153,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self.places: dict[Any, int] = {}
-        self._rows: list[npt.NDArray[np.float32]] = []
+        self._rows: list[Float32Array] = []
         self._opcodes: list[int] = []
         self._edges: list[tuple[int, int]] = []
 
@@ -186,7 +186,7 @@ class _Builder:
 
     def arrays(
         self,
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    ) -> tuple[Float32Array, Int32Array, Int32Array]:
         """Features, operations and edges."""
         return (
             np.stack(self._rows),
@@ -230,7 +230,7 @@ def _is_value(value: Any) -> bool:
     return kind.startswith(("Tensor", "Tuple"))
 
 
-def _fill_type(row: npt.NDArray[np.float32], ty: Any) -> None:
+def _fill_type(row: Float32Array, ty: Any) -> None:
     """Columns of the element type, the shape and the layout, which is row by row."""
     shape = getattr(ty, "shape", None)
     if shape is None:
@@ -246,7 +246,7 @@ def _fill_type(row: npt.NDArray[np.float32], ty: Any) -> None:
     _put(row, "layout_minor_to_major", _row_major(len(dimensions)))
 
 
-def _fill_call(row: npt.NDArray[np.float32], call: Any) -> None:
+def _fill_call(row: Float32Array, call: Any) -> None:
     """Columns of what an operator does."""
     name, attrs = kind_of_operator(call), call.attrs
     window = {part: [] for part in _WINDOW} if name == _PROGRAM else _window(name, call)
@@ -270,32 +270,32 @@ _WINDOW = ("size", "stride", "padding_low", "padding_high", "window_dilation", "
 def _window(name: str, call: Any) -> dict[str, list[int]]:
     """What a convolution or pooling reads for one number, axis by axis."""
     attrs = call.attrs
-    found: dict[str, list[int]] = {part: [] for part in _WINDOW}
+    window: dict[str, list[int]] = {part: [] for part in _WINDOW}
     if name.startswith(_CONVOLUTION):
         kernel = extents(call.args[1])
         size = [kernel[str(attrs.kernel_layout).index(axis)] for axis in _axes(attrs.kernel_layout)]
     elif "pool" in name and hasattr(attrs, "pool_size"):
         size = _integers(attrs.pool_size)
     else:
-        return found
+        return window
     ones = [1] * len(size)
     transposed = name.endswith("transpose")
     padding = _integers(attrs.padding)
     padding = padding * 2 if len(padding) == len(size) else padding
     strides = _integers(attrs.strides)
-    found["size"] = size
-    found["stride"] = ones if transposed else strides
-    found["padding_low"], found["padding_high"] = padding[: len(size)], padding[len(size) :]
-    found["window_dilation"] = _integers(attrs.dilation)
-    found["base_dilation"] = strides if transposed else ones
-    return found
+    window["size"] = size
+    window["stride"] = ones if transposed else strides
+    window["padding_low"], window["padding_high"] = padding[: len(size)], padding[len(size) :]
+    window["window_dilation"] = _integers(attrs.dilation)
+    window["base_dilation"] = strides if transposed else ones
+    return window
 
 
 def _axes(layout: Any) -> list[str]:
     return [axis for axis in str(layout) if axis in _SPATIAL]
 
 
-def _put_convolution(row: npt.NDArray[np.float32], attrs: Any) -> None:
+def _put_convolution(row: Float32Array, attrs: Any) -> None:
     data, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
     result = str(attrs.out_layout) or data
     spatial = _axes(kernel)
@@ -358,10 +358,14 @@ def _dimensions(name: str, call: Any) -> list[int]:
     if name == "permute_dims":
         axes = getattr(attrs, "axes", None)
         return _integers(axes) if axes else list(range(rank))[::-1]
-    found = getattr(attrs, "axis", None) if attrs is not None else None
-    if found is None:
+    dimension = getattr(attrs, "axis", None) if attrs is not None else None
+    if dimension is None:
         return []
-    axes = [int(found)] if isinstance(found, int) or hasattr(found, "value") else _integers(found)
+    axes = (
+        [int(dimension)]
+        if isinstance(dimension, int) or hasattr(dimension, "value")
+        else _integers(dimension)
+    )
     rank = rank or len(getattr(call.ty, "shape", None) or ())
     return [axis % rank for axis in axes] if rank else axes
 
@@ -389,14 +393,12 @@ def _integers(values: Iterable[Any]) -> list[int]:
     return [int(getattr(value, "value", value)) for value in values]
 
 
-def _put(row: npt.NDArray[np.float32], name: str, values: Sequence[int]) -> None:
+def _put(row: Float32Array, name: str, values: Sequence[int]) -> None:
     begin = _PLACE[f"{name}_0"]
     row[begin : begin + len(values)] = values
 
 
-def _put_numbers(
-    row: npt.NDArray[np.float32], name: str, values: Sequence[int], count: int
-) -> None:
+def _put_numbers(row: Float32Array, name: str, values: Sequence[int], count: int) -> None:
     """The first values, the sum and the product of all, which is 1 for none."""
     _put(row, name, _filled(values, count, 0))
     row[_PLACE[f"{name}_sum"]] = sum(values)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from foretune._arrays import BoolArray, Float32Array, Int32Array, IntArray
 from foretune._files import write_bytes
 from foretune.errors import RecordError
 from foretune.tgraph.graphs import ANCHORS_KEY, MADE_KEY
@@ -81,15 +82,15 @@ class PackedPlans:
         made: What they were measured with.
     """
 
-    configurable: npt.NDArray[np.int32]
-    configurations: npt.NDArray[np.float32]
-    nanoseconds: npt.NDArray[np.int64]
-    alone: npt.NDArray[np.int64]
-    quiet: npt.NDArray[np.int32]
-    compared: npt.NDArray[np.bool_]
+    configurable: Int32Array
+    configurations: Float32Array
+    nanoseconds: IntArray
+    alone: IntArray
+    quiet: Int32Array
+    compared: BoolArray
     origin: npt.NDArray[np.str_]
-    default: npt.NDArray[np.int64]
-    anchors: npt.NDArray[np.float32]
+    default: IntArray
+    anchors: Float32Array
     tvm_is_default: bool
     made: Mapping[str, Any]
 

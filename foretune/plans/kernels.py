@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretune import codegen, cost
+from foretune._arrays import FloatArray
 from foretune.errors import BadInputError, IllegalCandidateError, last_line
 from foretune.graph import as_workload
 from foretune.space import Space, default_schedule, is_scheduled
 
 if TYPE_CHECKING:
     from foretune._tvm import IRModule
-    from foretune.cost import CostModel, FloatArray
+    from foretune.cost import CostModel
     from foretune.hardware import Hardware
     from foretune.space import Candidate
     from foretune.workload import Workload

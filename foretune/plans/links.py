@@ -56,8 +56,8 @@ class Constants:
         """The link of the weights that a constant is, or was made from."""
         if constant in self._links:
             return self._links[constant]
-        found = _bits(constant)
-        return self._origins.get(found, found)
+        bits = _bits(constant)
+        return self._origins.get(bits, bits)
 
     def made(self, weight: Any, how: Hashable, make: Callable[[], Any]) -> Any:
         """What ``make`` computes from weights, once."""

@@ -22,15 +22,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune.cost import Abilities, CostModel, Prediction
 from foretune.plans.space import PlanCandidate
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from foretune.records import Trial
 
-    FloatArray = npt.NDArray[np.float64]
 
 _READY = 8
 """Plans that ran before the model is asked, where nothing is expected of them."""
@@ -128,8 +126,8 @@ class LinearPlans(CostModel[PlanCandidate]):
 
 def _ridge(rows: FloatArray, target: FloatArray, penalty: FloatArray) -> FloatArray:
     """Weights of the columns, each with its penalty."""
-    found: FloatArray = np.linalg.solve(rows.T @ rows + np.diag(penalty), rows.T @ target)
-    return found
+    weights: FloatArray = np.linalg.solve(rows.T @ rows + np.diag(penalty), rows.T @ target)
+    return weights
 
 
 def _rows(plans: Sequence[PlanCandidate]) -> FloatArray:

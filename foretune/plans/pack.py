@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretune._arrays import IntArray
 from foretune.errors import BadInputError
 from foretune.plans.encode import anchors, configurable, configurations
 from foretune.plans.files import PackedPlans, read_graph, write_layout
@@ -22,8 +23,6 @@ from foretune.plans.trials import JOURNAL, PARTS, SPACE, counting, read_space
 from foretune.records import Journal
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from foretune.plans.space import PlanSpace
     from foretune.records import Record
 
@@ -136,5 +135,5 @@ def _write(
     write_layout(file, graph, packed)
 
 
-def _nanoseconds(seconds: Sequence[float]) -> npt.NDArray[np.int64]:
+def _nanoseconds(seconds: Sequence[float]) -> IntArray:
     return np.asarray(np.rint(np.array(seconds, np.float64) * 1e9).astype(np.int64))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretune import tgraph
+from foretune._arrays import Float32Array, FloatArray
 from foretune.cost import fitted_scale, fitted_strength
 from foretune.errors import BadInputError
 from foretune.plans.encode import anchors, configurable, configurations
@@ -26,13 +27,10 @@ from foretune.tgraph import COLUMNS, LayoutGraph, Nodes, TGraph
 from foretune.tgraph.configurations import packed
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from foretune.plans.encode import NetworkGraph
     from foretune.plans.space import PlanCandidate, PlanSpace
     from foretune.tgraph.configurations import Configurations
 
-    FloatArray = npt.NDArray[np.float64]
 
 _WEIGHTS = "plans"
 _SUFFIX = ".npz"
@@ -173,7 +171,7 @@ class GraphPrior:
             return self._model.score(graph)
 
 
-def _packed(rows: npt.NDArray[np.float32]) -> Configurations:
+def _packed(rows: Float32Array) -> Configurations:
     return packed([rows], *rows.shape[:2])
 
 

@@ -114,24 +114,24 @@ def read_provenance(place: Path) -> Provenance | None:
     if not file.is_file():
         return None
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError(f"it holds {type(found).__name__}, not an object")
+        read = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(read, dict):
+            raise ValueError(f"it holds {type(read).__name__}, not an object")
     except (OSError, ValueError) as error:
         raise RecordError(
             f"{file} must say what plans were measured with, but does not ({error}): delete the "
             f"folder {place.name}, and collect again"
         ) from error
-    return Provenance(found)
+    return Provenance(read)
 
 
 def _versions() -> dict[str, str]:
     """Of the packages that networks, schedules or choices come from, those that are installed."""
-    found = {}
+    versions = {}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _source(network: str) -> str:

@@ -97,14 +97,14 @@ class PlanOperator:
     @functools.cached_property
     def paths(self) -> tuple[Path, ...]:
         """All paths, in the order of the choices."""
-        found: list[Path] = [()]
+        paths: list[Path] = [()]
         for step in deciding():
             grown: list[Path] = []
-            for path in found:
+            for path in paths:
                 offer = self.table.get((step, path))
                 grown += [(*path, (step, c)) for c in offer.choices] if offer else [path]
-            found = grown
-        return tuple(found)
+            paths = grown
+        return tuple(paths)
 
 
 class PlanSketch:
@@ -143,10 +143,10 @@ class PlanSketch:
     @functools.cached_property
     def places(self) -> tuple[dict[str, int], ...]:
         """For each operator the index of each pass's variable."""
-        found: tuple[dict[str, int], ...] = tuple({} for _ in self.operators)
+        places: tuple[dict[str, int], ...] = tuple({} for _ in self.operators)
         for at, variable in enumerate(self.variables):
-            found[variable.operator][variable.step] = at
-        return found
+            places[variable.operator][variable.step] = at
+        return places
 
     def decisions_of(self, paths: Sequence[Path]) -> tuple[int, ...]:
         """The decisions of a plan with one path for each operator."""
@@ -291,16 +291,16 @@ class PlanSpace:
     def sample(self, rng: np.random.Generator, n: int) -> list[PlanCandidate]:
         """Up to ``n`` distinct plans, all equally likely; fewer only from a small space."""
         counts = [len(operator.paths) for operator in self.sketch.operators]
-        found: dict[PlanCandidate, None] = {}
+        plans: dict[PlanCandidate, None] = {}
         for _ in range(_MAX_ROUNDS):
-            missing = n - len(found)
+            missing = n - len(plans)
             if missing <= 0:
                 break
             drawn = rng.integers(0, counts, size=(missing, len(counts))).tolist()
             for row in drawn:
                 pairs = zip(self.sketch.operators, row, strict=True)
-                found[self._of([operator.paths[at] for operator, at in pairs])] = None
-        return list(found)
+                plans[self._of([operator.paths[at] for operator, at in pairs])] = None
+        return list(plans)
 
     def mutate(
         self,
@@ -487,7 +487,7 @@ def _offers(network: PlanNetwork) -> dict[int, list[Offer]]:
     follow the same, so that passes meet them in the same order.
     """
     last = deciding()[-1]
-    found: dict[int, dict[tuple[str, Path], Offer]] = {}
+    tables: dict[int, dict[tuple[str, Path], Offer]] = {}
     due: dict[str, list[Path]] = {}
     known: dict[str, set[Path]] = {}
     for _ in range(_MOST_WALKS):
@@ -499,7 +499,7 @@ def _offers(network: PlanNetwork) -> dict[int, list[Offer]]:
         }
         _, walk = network.walk(wanted)
         for number, offer in walk.offers:
-            found.setdefault(number, {})[offer.step, offer.given] = offer
+            tables.setdefault(number, {})[offer.step, offer.given] = offer
             link = network.operators[number].link
             for choice in offer.choices if offer.step != last else ():
                 path = (*offer.given, (offer.step, choice))
@@ -509,7 +509,7 @@ def _offers(network: PlanNetwork) -> dict[int, list[Offer]]:
                         due.setdefault(link, []).append(path)
         if not any(due.values()):
             break
-    return {number: list(table.values()) for number, table in sorted(found.items())}
+    return {number: list(table.values()) for number, table in sorted(tables.items())}
 
 
 def _digest(value: Any) -> str:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune.measure import Measurement
 from foretune.records import CONFIRM, in_order
 from foretune.records.standings import R
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from foretune.records import Record
 
 DEFAULT, TVM, RANDOM, EVOLVED = "default", "tvm", "random", "evolved"
@@ -83,7 +82,7 @@ class Standings(Generic[R]):
         if drift is None:
             return cls()
         beside = _beside_default(records)
-        found: dict[str, Standing[R]] = {}
+        quietest: dict[str, Standing[R]] = {}
         otherwise = set()
         for at, record in enumerate(records):
             seconds = seconds_of(record.measurement)
@@ -99,9 +98,9 @@ class Standings(Generic[R]):
                 drift.whole_s if record.origin == DEFAULT else seconds / drift.at(at),
                 None if ratio is None else ratio * drift.whole_s,
             )
-            if key not in found or one.quiet > found[key].quiet:
-                found[key] = one
-        plans = {key: one for key, one in found.items() if key not in otherwise}
+            if key not in quietest or one.quiet > quietest[key].quiet:
+                quietest[key] = one
+        plans = {key: one for key, one in quietest.items() if key not in otherwise}
         ordered = sorted(plans.items(), key=lambda item: item[1].record.origin != DEFAULT)
         return cls(dict(ordered), drift.readings, frozenset(otherwise))
 
@@ -142,25 +141,25 @@ class _Drift:
     """
 
     readings: tuple[float, ...]
-    known: dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
+    known: dict[str, tuple[FloatArray, FloatArray]]
     processes: tuple[str, ...]
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> _Drift | None:
         """None where the default plan never ran."""
         processes = tuple(str(record.environment.get(PROCESS, "")) for record in records)
-        found = [
+        timed = [
             (at, seconds)
             for at, record in enumerate(records)
             if record.origin == DEFAULT and (seconds := seconds_of(record.measurement)) is not None
         ]
-        if not found:
+        if not timed:
             return None
-        readings = tuple(seconds for _, seconds in found)
+        readings = tuple(seconds for _, seconds in timed)
         whole_s = float(np.median(readings))
         known = {}
-        for process in dict.fromkeys(processes[at] for at, _ in found):
-            own = [(at, seconds) for at, seconds in found if processes[at] == process]
+        for process in dict.fromkeys(processes[at] for at, _ in timed):
+            own = [(at, seconds) for at, seconds in timed if processes[at] == process]
             taken = np.array([seconds for _, seconds in own])
             near = [
                 taken[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS + 1] for at in range(len(taken))
@@ -176,13 +175,13 @@ class _Drift:
 
     def at(self, place: int) -> float:
         """Seconds at a record's place over seconds on average; nothing is told across processes."""
-        found = self.known.get(self.processes[place])
-        return 1.0 if found is None else float(np.interp(place, *found))
+        curve = self.known.get(self.processes[place])
+        return 1.0 if curve is None else float(np.interp(place, *curve))
 
 
 def _beside_default(records: Sequence[Record]) -> dict[str, float]:
     """Key of a plan to its seconds over the default plan's, where readings took turns."""
-    found: dict[str, list[float]] = {}
+    by_plan: dict[str, list[float]] = {}
     default_key = next((r.candidate_key for r in records if r.origin == DEFAULT), "")
     default_s = None
     for record in records:
@@ -192,8 +191,8 @@ def _beside_default(records: Sequence[Record]) -> dict[str, float]:
         if record.candidate_key == default_key:
             default_s = seconds
         elif default_s and seconds is not None:
-            found.setdefault(record.candidate_key, []).append(seconds / default_s)
-    return {key: float(np.median(ratios)) for key, ratios in found.items()}
+            by_plan.setdefault(record.candidate_key, []).append(seconds / default_s)
+    return {key: float(np.median(ratios)) for key, ratios in by_plan.items()}
 
 
 def seconds_of(measurement: Measurement) -> float | None:

@@ -324,8 +324,8 @@ def counting(journal: Journal, network: str, made: str) -> list[Record]:
         network: Key of its workload.
         made: Digest of what they have to be measured with.
     """
-    found = journal.records(network)
-    return [record for record in found if record.environment.get(MADE) == made]
+    records = journal.records(network)
+    return [record for record in records if record.environment.get(MADE) == made]
 
 
 def beside_default(

@@ -1,4 +1,11 @@
-"""Records of measured candidates: stores, the journal file above all, queries and interchange."""
+"""Records of measured candidates: stores, the journal file above all, queries and interchange.
+
+``_record`` is the record, and the trial: a record with its candidate. ``standings`` says which
+record counts, ``history`` what was tried, ``queries`` answers questions, ``replay`` measures out of
+records. ``store`` is what a store promises: ``journal`` keeps it in a file (``_framing``),
+``postgres`` on a server (``migrations``), ``bounded`` forgets, ``open`` finds one by its name.
+``metaschedule_import``, ``metaschedule_export`` and ``trace_form`` exchange them with TVM.
+"""
 
 from foretune.records._record import (
     ALLOWED,

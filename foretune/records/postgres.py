@@ -178,14 +178,14 @@ class PostgresStore(Store):
         def fetch(cursor: psycopg.Cursor[Any]) -> list[Any]:
             return cursor.execute(query, values).fetchall()
 
-        found = []
+        entries = []
         for number, text in self._do("read", fetch):
             try:
-                found.append(entry(json.loads(text)))
+                entries.append(entry(json.loads(text)))
             except (KeyError, TypeError, ValueError) as error:
                 skipped = SkippedLine(number, f"fields do not fit: {error!r}")
                 self.skipped += [] if skipped in self.skipped else [skipped]
-        return found
+        return entries
 
     # The connection
 

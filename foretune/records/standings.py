@@ -55,13 +55,13 @@ def earliest(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
     Of a candidate that is out the first record that says so; else the first that worked, so that
     more measurements of the same candidate change nothing.
     """
-    found: dict[tuple[str, str], Record] = {}
+    first: dict[tuple[str, str], Record] = {}
     for record in records:
         key = (record.workload, record.candidate_key)
-        known = found.get(key)
+        known = first.get(key)
         if known is None or _precedence(record) < _precedence(known):
-            found[key] = record
-    return found
+            first[key] = record
+    return first
 
 
 def _precedence(record: Record) -> tuple[Any, ...]:
@@ -199,13 +199,13 @@ class Standings(Generic[R]):
         """
         if self._stale:
             last = self.last_comparison()
-            found = [r for r in map(self.record, self._alone) if r is not None]
+            rivals = [r for r in map(self.record, self._alone) if r is not None]
             if last:
-                found = [*last, *filter(self._is_rival, found)]
+                rivals = [*last, *filter(self._is_rival, rivals)]
             else:
-                found += [r for r in map(self.record, self._compared) if r is not None]
-            found = [r for r in found if r.origin not in KNOWLEDGE]
-            self._leader = min(found, key=lambda r: self._rank(r.candidate_key), default=None)
+                rivals += [r for r in map(self.record, self._compared) if r is not None]
+            rivals = [r for r in rivals if r.origin not in KNOWLEDGE]
+            self._leader = min(rivals, key=lambda r: self._rank(r.candidate_key), default=None)
             self._stale = False
         return self._leader
 

@@ -1,4 +1,8 @@
-"""Reports: live progress, terminal tables and the HTML page."""
+"""Reports: live progress, terminal tables and the HTML page.
+
+``progress`` is live, ``tables`` are for the terminal, ``html`` is the page, with ``_charts``. In
+words: ``_network``, ``_failures``, ``_language_model``, ``_reused``; ``_units`` writes quantities.
+"""
 
 from foretune.report.html import write_report
 from foretune.report.progress import TuneProgress

@@ -6,6 +6,12 @@
 does the same for proposers of edits. What all strategies share, those of others too: the sampler of
 what was not proposed yet (``FreshSampler``, each strategy's ``fresh``), and ``pick``, which chooses
 a batch from scored candidates.
+
+``_base`` is the door, ``sampling`` and ``_choosing`` are what all share. ``random``;
+``evolutionary`` with ``_breeding``; ``mcts`` with its ``_tree``; ``gradient`` with
+``_gradient_config``, guides (``_guide``, ``_guides``, ``_anchored``, ``_world_guide``),
+``_relaxed`` decisions and ``_descent``. ``proposers`` make edits, ``portfolio`` suggests schedules
+of other programs.
 """
 
 from __future__ import annotations

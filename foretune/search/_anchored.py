@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, FloatArray
 from foretune.search._relaxed import Relaxed
 from foretune.space import Candidate
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from foretune.space import Decision
 
-Floats = npt.NDArray[np.float64]
-Anchor = tuple[Floats, Floats]
+Anchor = tuple[FloatArray, FloatArray]
 """Features of the candidates nearest to points, and the logarithms of their columns."""
 
 _SAMPLES = 256
@@ -44,11 +43,11 @@ class Anchored:
         self,
         relaxed: Relaxed,
         base: Candidate,
-        read: Callable[[Sequence[Candidate]], npt.NDArray[Any]],
+        read: Callable[[Sequence[Candidate]], Array],
     ) -> None:
         self._relaxed, self._base, self._read = relaxed, base, read
 
-    def anchor(self, x: Floats) -> Anchor:
+    def anchor(self, x: FloatArray) -> Anchor:
         """What ``near`` needs to know of the decisions that are nearest to points."""
         return self._features(self._relaxed.nearest(x))
 
@@ -68,15 +67,17 @@ class Anchored:
             for index, decision in changes.items():
                 row[index] = decision
             rows.append(tuple(row))
-        found = self._read([Candidate.trusted(self._base.sketch, row) for row in rows])
+        rows_of = self._read([Candidate.trusted(self._base.sketch, row) for row in rows])
         logs = self._relaxed.logs(torch.from_numpy(self._relaxed.of(rows)))
-        return found.astype(np.float64), np.asarray(logs)
+        return rows_of.astype(np.float64), np.asarray(logs)
 
     @functools.cached_property
-    def _slopes(self) -> Floats:
+    def _slopes(self) -> FloatArray:
         """Change of each feature per logarithm of each column, by ridge regression."""
         count = _SAMPLES if self._relaxed.size else 1
         features, logs = self._features(self._relaxed.sample(np.random.default_rng(0), count))
         x, y = logs - logs.mean(axis=0), np.nan_to_num(features - features.mean(axis=0))
-        slopes: Floats = np.linalg.solve(x.T @ x + _RIDGE * len(x) * np.eye(x.shape[1]), x.T @ y)
+        slopes: FloatArray = np.linalg.solve(
+            x.T @ x + _RIDGE * len(x) * np.eye(x.shape[1]), x.T @ y
+        )
         return slopes

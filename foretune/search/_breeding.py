@@ -37,8 +37,8 @@ class Breeding:
 def pairs(n: int, count: int, rng: np.random.Generator) -> list[list[int]]:
     """Places of ``count`` pairs of parents among ``n`` that are ranked: the first are likelier."""
     weights = 1.0 / (1.0 + np.arange(n))
-    found: list[list[int]] = rng.choice(n, p=weights / weights.sum(), size=(count, 2)).tolist()
-    return found
+    places: list[list[int]] = rng.choice(n, p=weights / weights.sum(), size=(count, 2)).tolist()
+    return places
 
 
 def child(
@@ -80,14 +80,14 @@ class Lineage(Generic[C]):
 
     def of(self, candidate: C, most: int) -> list[Variant[C]]:
         """The programs that one came from, its parent first, as they were when it was made."""
-        found: dict[str, Variant[C]] = {}
+        line: dict[str, Variant[C]] = {}
         key = candidate.key
-        while (parent := self._parents.get(key)) is not None and len(found) < most:
+        while (parent := self._parents.get(key)) is not None and len(line) < most:
             key = parent.candidate.key
-            if key in found or key == candidate.key:
+            if key in line or key == candidate.key:
                 break
-            found[key] = parent
-        return list(found.values())
+            line[key] = parent
+        return list(line.values())
 
     def keep(self, candidates: Iterable[C]) -> None:
         """Forgets all but the lines of some programs."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune._options import Share, require_options
 from foretune.space.protocol import C
 
@@ -103,11 +103,11 @@ def _looked_at(best: Sequence[C], n: int, model: CostModel[C], fresh: FreshSampl
     if not model.abilities.closer:
         # There is nobody to ask, or not any more: nothing has changed.
         return list(best)
-    found = sorted(zip(nearer, scores, strict=True), key=lambda pair: pair[0].key)
-    return _ranked(found, fresh)
+    judged = sorted(zip(nearer, scores, strict=True), key=lambda pair: pair[0].key)
+    return _ranked(judged, fresh)
 
 
-def ordered(candidates: Sequence[C], scores: npt.NDArray[np.float64]) -> list[C]:
+def ordered(candidates: Sequence[C], scores: FloatArray) -> list[C]:
     """The highest score first, equal ones as they were given; those without one last."""
     order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
     return [candidates[at] for at in order.tolist()]
@@ -115,7 +115,7 @@ def ordered(candidates: Sequence[C], scores: npt.NDArray[np.float64]) -> list[C]
 
 def drawn(
     candidates: Sequence[C],
-    scores: npt.NDArray[np.float64],
+    scores: FloatArray,
     temperature: float,
     rng: np.random.Generator,
 ) -> list[C]:

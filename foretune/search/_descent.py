@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+from foretune._arrays import FloatArray
 
 if TYPE_CHECKING:
     import torch
 
     from foretune.search._relaxed import Relaxed
 
-Floats = npt.NDArray[np.float64]
 
 _BETAS = (0.9, 0.99)
 _DECAY_AFTER = 0.3
@@ -32,7 +32,7 @@ class Landscape(abc.ABC):
     relaxed: Relaxed
 
     @abc.abstractmethod
-    def anchor(self, x: Floats) -> Any:
+    def anchor(self, x: FloatArray) -> Any:
         """What ``scores`` needs to know of the legal decisions that are nearest to points."""
 
     @abc.abstractmethod
@@ -45,7 +45,7 @@ class Landscape(abc.ABC):
             anchor: What ``anchor`` gave of points not far from here.
         """
 
-    def excess(self, x: Floats) -> Floats:
+    def excess(self, x: FloatArray) -> FloatArray:
         """How far points are from being feasible, shape (n,); 0 where they are."""
         return np.zeros(len(x))
 
@@ -68,7 +68,7 @@ class Descent:
         return self.learning_rate * (1 - (1 - _DECAY) * late)
 
 
-def descend(landscape: Landscape, starts: Floats, how: Descent) -> Floats:
+def descend(landscape: Landscape, starts: FloatArray, how: Descent) -> FloatArray:
     """Moves points uphill on the score with Adam, all of them at once.
 
     The optimiser is a new one each time: moments of other starts mean nothing here.

@@ -14,8 +14,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, FloatArray
 from foretune.cost.mlp import MlpRanker
 from foretune.search._anchored import Anchored
 from foretune.search._descent import Landscape
@@ -27,7 +27,6 @@ from foretune.symbolic.formulas import Formulas, formulas
 if TYPE_CHECKING:
     import torch
 
-Floats = npt.NDArray[np.float64]
 
 _LEAST_VARIANCE = 1e-12
 
@@ -62,7 +61,7 @@ class Guide(abc.ABC):
         """
 
     @abc.abstractmethod
-    def scores(self, candidates: Sequence[Any]) -> Floats:
+    def scores(self, candidates: Sequence[Any]) -> FloatArray:
         """Scores of candidates, shape (n,), higher is better; NaN for one that is illegal."""
 
 
@@ -79,16 +78,16 @@ class Caution:
 
     def __init__(self, deviations: float) -> None:
         self._deviations = deviations
-        self._levels: Floats | None = None
+        self._levels: FloatArray | None = None
 
-    def lowered(self, members: Floats) -> Floats:
+    def lowered(self, members: FloatArray) -> FloatArray:
         """Of candidates, shape (members, n) -> (n,); NaN where a member says NaN."""
         known = members[:, ~np.isnan(members).any(axis=0)]
         if self._levels is None and known.size:
             self._levels = known.mean(axis=1, keepdims=True)
         apart = members if self._levels is None else members - self._levels
-        found: Floats = members.mean(axis=0) - self._deviations * apart.std(axis=0)
-        return found
+        scores: FloatArray = members.mean(axis=0) - self._deviations * apart.std(axis=0)
+        return scores
 
     def smooth(self, members: torch.Tensor) -> torch.Tensor:
         """The same of points, with gradients."""
@@ -128,7 +127,7 @@ class MlpGuide(Guide):
         structure = structure_of(sketch, candidate.decisions)
         return _MlpLandscape(self, formulas(sketch, structure), structure, candidate)
 
-    def scores(self, candidates: Sequence[Candidate]) -> Floats:
+    def scores(self, candidates: Sequence[Candidate]) -> FloatArray:
         """The score that is climbed, from the columns of exact mode."""
         from foretune.dataset import Program
 
@@ -139,7 +138,7 @@ class MlpGuide(Guide):
         members = self.ranker.member_scores(programs, hardware, hardware.key)
         return self.ranker.scale * self._caution.lowered(members)
 
-    def decided(self, candidates: Sequence[Candidate]) -> npt.NDArray[Any]:
+    def decided(self, candidates: Sequence[Candidate]) -> Array:
         """Features of the decisions of candidates of one hardware, shape (n, columns)."""
         from foretune.dataset import Program
 
@@ -173,7 +172,7 @@ class _MlpLandscape(Landscape):
         self.relaxed = guide.coordinates(variables, program.columns, allowed)
         self._decided = Anchored(self.relaxed, base, guide.decided)
 
-    def anchor(self, x: Floats) -> Any:
+    def anchor(self, x: FloatArray) -> Any:
         """Features of the nearest decisions."""
         return self._decided.anchor(x)
 
@@ -184,7 +183,7 @@ class _MlpLandscape(Landscape):
         excess = self._formulas.excess(points, temperature)
         return self._guide.smooth(self._formulas(points, temperature), context, excess)
 
-    def excess(self, x: Floats) -> Floats:
+    def excess(self, x: FloatArray) -> FloatArray:
         """What the target does not allow."""
         import torch
 

@@ -60,8 +60,8 @@ def chosen_guide(model: CostModel[Any], hardware: Hardware, config: GradientConf
             f"differentiated, where guide={config.guide!r}, but {config.weights!r} is a "
             f"{type(ranker).__name__}: {_remedy(ranker, config.guide)}"
         )
-    found: Guide = guide(ranker, config.caution, config.penalty)
-    return found
+    made: Guide = guide(ranker, config.caution, config.penalty)
+    return made
 
 
 def _remedy(ranker: Any, guide: str) -> str:

@@ -21,16 +21,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray, IntArray
 from foretune.space import Choice, PerfectTile
 from foretune.space.decision import factorise
 
 if TYPE_CHECKING:
     import torch
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Changes = dict[int, Any]
 """Index of a variable -> its decision."""
 
@@ -94,7 +92,7 @@ class Relaxed:
             return []
         return [(math.log(prime), float(power)) for prime, power in factorise(tile.extent)]
 
-    def _coordinates(self, tiles: Integers, unit: float) -> Floats:
+    def _coordinates(self, tiles: IntArray, unit: float) -> FloatArray:
         """Those of tiles for one prime, shape (n, parts)."""
         return powers(tiles, round(math.exp(unit)))
 
@@ -105,16 +103,16 @@ class Relaxed:
 
     # From decisions, and to what formulas take.
 
-    def of(self, decisions: Sequence[Sequence[Any]]) -> Floats:
+    def of(self, decisions: Sequence[Sequence[Any]]) -> FloatArray:
         """``x`` of candidates."""
-        found = np.zeros((len(decisions), self.size))
+        points = np.zeros((len(decisions), self.size))
         for index, first, unit, _ in self._groups:
             tiles = np.array([row[index] for row in decisions], dtype=np.int64)
-            found[:, first : first + tiles.shape[1]] = self._coordinates(tiles, unit)
+            points[:, first : first + tiles.shape[1]] = self._coordinates(tiles, unit)
         for index, coordinate in self._choices:
             values = np.array(self._variables[index].values, dtype=float)  # type: ignore[union-attr]
-            found[:, coordinate] = np.log2(1 + values[[row[index] for row in decisions]])
-        return found
+            points[:, coordinate] = np.log2(1 + values[[row[index] for row in decisions]])
+        return points
 
     def logs(self, x: torch.Tensor) -> torch.Tensor:
         """Natural logarithm of every column, of 1 + value for a choice: shape (n, columns)."""
@@ -151,7 +149,7 @@ class Relaxed:
             x[:, coordinate] = x[:, coordinate].clamp(float(least), float(most))
         return x
 
-    def _values(self, index: int) -> Floats:
+    def _values(self, index: int) -> FloatArray:
         variable = self._variables[index]
         assert isinstance(variable, Choice)
         return np.array([float(variable.values[i]) for i in self._allowed[index]])
@@ -175,7 +173,7 @@ class Relaxed:
 
     # Back to decisions.
 
-    def nearest(self, x: Floats) -> list[Changes]:
+    def nearest(self, x: FloatArray) -> list[Changes]:
         """The decisions nearest to each point: legal ones, but where tilings are too many to list.
 
         Then a tile may break a rule of its variable; its product is the extent in any case.
@@ -194,7 +192,7 @@ class Relaxed:
             for row in range(len(x))
         ]
 
-    def rounded(self, x: Floats) -> list[Changes]:
+    def rounded(self, x: FloatArray) -> list[Changes]:
         """The distinct legal decisions among the nearest of all points, in the order met."""
         distinct = {tuple(each.items()): each for each in self.nearest(x)}
         return [
@@ -218,26 +216,26 @@ class Relaxed:
         variable = self._variables[index]
         return not isinstance(variable, PerfectTile) or variable.accepts(decision)
 
-    def _nearest_choice(self, x: Floats, index: int) -> Integers:
+    def _nearest_choice(self, x: FloatArray, index: int) -> IntArray:
         (coordinate,) = (place for i, place in self._choices if i == index)
         values = np.log2(1 + self._values(index))
         nearest = np.abs(x[:, coordinate, None] - values).argmin(axis=1)
-        found: Integers = np.array(self._allowed[index], dtype=np.int64)[nearest]
-        return found
+        chosen: IntArray = np.array(self._allowed[index], dtype=np.int64)[nearest]
+        return chosen
 
-    def _tiles(self, x: Floats, index: int, tile: PerfectTile) -> Integers:
+    def _tiles(self, x: FloatArray, index: int, tile: PerfectTile) -> IntArray:
         """Tilings near to points, shape (n, parts); not accepted ones only without a table."""
         groups = [group for group in self._groups if group[0] == index]
-        found = np.ones((len(x), tile.parts), dtype=np.int64)
+        factors = np.ones((len(x), tile.parts), dtype=np.int64)
         logs = np.zeros((len(x), tile.parts))
         for _, first, unit, total in groups:
             near = x[:, first : first + tile.parts]
             logs += near * unit
-            found *= round(math.exp(unit)) ** rounded_sums(near, round(total))
-        wrong = [i for i, row in enumerate(found.tolist()) if not tile.accepts(tuple(row))]
+            factors *= round(math.exp(unit)) ** rounded_sums(near, round(total))
+        wrong = [i for i, row in enumerate(factors.tolist()) if not tile.accepts(tuple(row))]
         if wrong:
-            found[wrong] = nearest_tiles(logs[wrong], tile)
-        return found
+            factors[wrong] = nearest_tiles(logs[wrong], tile)
+        return factors
 
     # Steps between decisions.
 
@@ -270,17 +268,17 @@ def onto_simplex(x: torch.Tensor, total: float) -> torch.Tensor:
     return (x - shift.gather(1, count - 1)).clamp(min=0)
 
 
-def rounded_sums(x: Floats, total: int) -> Integers:
+def rounded_sums(x: FloatArray, total: int) -> IntArray:
     """The nearest whole numbers that add up to ``total``, row by row (largest remainders)."""
     whole = np.floor(x + _ROUNDING).astype(np.int64)
     missing = total - whole.sum(axis=1)
     order = np.argsort(-(x - whole), axis=1, kind="stable")
     rank = np.argsort(order, axis=1, kind="stable")
-    found: Integers = whole + (rank < missing[:, None])
-    return found
+    rounded: IntArray = whole + (rank < missing[:, None])
+    return rounded
 
 
-def powers(numbers: Integers, prime: int) -> Floats:
+def powers(numbers: IntArray, prime: int) -> FloatArray:
     """How often a prime divides each number."""
     count, rest = np.zeros(numbers.shape), numbers.copy()
     while (divides := rest % prime == 0).any():
@@ -289,7 +287,7 @@ def powers(numbers: Integers, prime: int) -> Floats:
     return count
 
 
-def nearest_tiles(logs: Floats, tile: PerfectTile) -> Integers:
+def nearest_tiles(logs: FloatArray, tile: PerfectTile) -> IntArray:
     """The legal tilings whose factors have the nearest logarithms; any near one without a table."""
     table = tile.table()
     if table is None:
@@ -297,24 +295,24 @@ def nearest_tiles(logs: Floats, tile: PerfectTile) -> Integers:
     tiles = np.array(table, dtype=np.int64)
     targets = np.log(tiles)
     square = (targets**2).sum(axis=1)
-    found = [
+    assigned = [
         # |a - b|^2 but for |a|^2, which is the same for all tilings.
         tiles[(square - 2 * logs[at : at + _CHUNK] @ targets.T).argmin(axis=1)]
         for at in range(0, len(logs), _CHUNK)
     ]
-    return np.concatenate(found)
+    return np.concatenate(assigned)
 
 
 def _assigned(logs: Sequence[float], tile: PerfectTile) -> tuple[int, ...]:
     """Gives each prime to the part that wants most and may have it, the largest prime first."""
-    found, wanted = [1] * tile.parts, list(logs)
+    factors, wanted = [1] * tile.parts, list(logs)
     for prime, power in reversed(factorise(tile.extent)):
         for _ in range(power):
-            free = [p for p in range(tile.parts) if _fits(tile, p, found[p] * prime)]
+            free = [p for p in range(tile.parts) if _fits(tile, p, factors[p] * prime)]
             part = max(free or [0], key=lambda p: wanted[p])
-            found[part] *= prime
+            factors[part] *= prime
             wanted[part] -= math.log(prime)
-    return tuple(found)
+    return tuple(factors)
 
 
 def _fits(tile: PerfectTile, part: int, factor: int) -> bool:

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, FloatArray
 from foretune.cost.world import WorldRanker
 from foretune.dataset import Program
 from foretune.search._anchored import Anchored
@@ -34,8 +34,6 @@ from foretune.symbolic.formulas import Formulas, formulas
 
 if TYPE_CHECKING:
     import torch
-
-Floats = npt.NDArray[np.float64]
 
 
 class WorldGuide(Guide):
@@ -61,12 +59,12 @@ class WorldGuide(Guide):
             raise UnsupportedTraceError(f"sketch {candidate.sketch.key}", "has no trace")
         return _WorldLandscape(self, candidate)
 
-    def described(self, candidates: Sequence[Candidate]) -> npt.NDArray[Any]:
+    def described(self, candidates: Sequence[Candidate]) -> Array:
         """Features of the actions of candidates of one hardware, shape (n, columns)."""
         programs = [Program(candidate=candidate) for candidate in candidates]
         return self.ranker.described(programs, candidates[0].hardware)
 
-    def scores(self, candidates: Sequence[Candidate]) -> Floats:
+    def scores(self, candidates: Sequence[Candidate]) -> FloatArray:
         """The score that is climbed, by the ranker's own rollout."""
         if not candidates:
             return np.zeros(0)
@@ -103,7 +101,7 @@ class _WorldLandscape(Landscape):
             self._limits = formulas(sketch, structure)
             self._base_point = self._limits.points([base.decisions])
 
-    def anchor(self, x: Floats) -> Any:
+    def anchor(self, x: FloatArray) -> Any:
         """Features of the nearest decisions; of what the actions' numbers say nothing is needed."""
         return None if self._described is None else self._described.anchor(x)
 
@@ -120,7 +118,7 @@ class _WorldLandscape(Landscape):
         beyond = self._limits.excess(self._limited(points), temperature)
         return score - self._guide.penalty * beyond
 
-    def excess(self, x: Floats) -> Floats:
+    def excess(self, x: FloatArray) -> FloatArray:
         """What the target does not allow."""
         import torch
 
@@ -142,9 +140,9 @@ class _WorldLandscape(Landscape):
         assert self._limits is not None
         columns = self._limits.program.columns
         own = [at for at, column in enumerate(columns) if column in self._column]
-        found = self._base_point.expand(len(points), -1).clone()
-        found[:, own] = points[:, [self._column[columns[at]] for at in own]]
-        return found
+        whole = self._base_point.expand(len(points), -1).clone()
+        whole[:, own] = points[:, [self._column[columns[at]] for at in own]]
+        return whole
 
 
 def _parts(variable: PerfectTile | Choice) -> range:

@@ -222,10 +222,10 @@ class Evolutionary(Strategy[C]):
 
         It looks closer at some more than are wanted, where it does that.
         """
-        found = [candidate for candidate in candidates if self.fresh.is_new(candidate)]
-        if not guided or not found:
-            return found
-        ranked = ordered(found, self.model.predict(found).score)
+        new = [candidate for candidate in candidates if self.fresh.is_new(candidate)]
+        if not guided or not new:
+            return new
+        ranked = ordered(new, self.model.predict(new).score)
         nearer = ranked[: min(self.model.abilities.closer, LOOKED_AT * wanted)]
         if not nearer:
             return ranked
@@ -360,12 +360,12 @@ class Evolutionary(Strategy[C]):
         prepared, self._prepared = self._prepared, []
         if self.proposer is None or not prepared:
             return []
-        found = []
+        foreseen = []
         for situation, edits in zip(prepared, self.proposer.propose(prepared), strict=True):
             new = [edit for edit in edits if self._is_unknown(edit, known)]
             self._remember(situation.program.candidate, new)
-            found.append((situation, new))
-        return found
+            foreseen.append((situation, new))
+        return foreseen
 
     def _tell_proposer(
         self, foreseen: Sequence[tuple[Situation[C], list[C]]], scores: Mapping[str, float]
@@ -385,8 +385,8 @@ class Evolutionary(Strategy[C]):
         scored: dict[str, C],
         scores: dict[str, float],
     ) -> None:
-        found = self.model.predict(children).score.tolist()
-        for each, score in zip(children, found, strict=True):
+        predicted = self.model.predict(children).score.tolist()
+        for each, score in zip(children, predicted, strict=True):
             if math.isnan(score):
                 self.fresh.illegal.add(each.key)
             else:

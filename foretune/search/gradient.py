@@ -35,11 +35,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune._options import configured, option_names, refuse_unknown
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.search._base import Strategy
 from foretune.search._choosing import BatchPolicy, drawn, may_judge, pick
-from foretune.search._descent import Floats, Landscape, descend
+from foretune.search._descent import Landscape, descend
 from foretune.search._gradient_config import GUIDE_NAMES, GradientConfig
 from foretune.search._guide import Guide
 from foretune.search._guides import chosen_guide
@@ -177,9 +178,9 @@ class Gradient(Strategy[Candidate]):
 
         # Other cores build and measure, or do the same for another task.
         with limited_threads(1):
-            found = self._found()
+            climbed = self._found()
         self._forget()
-        return found
+        return climbed
 
     def _found(self) -> bool:
         """A round of climbs; whether there was anything to climb."""
@@ -198,9 +199,11 @@ class Gradient(Strategy[Candidate]):
 
     # Groups and starts.
 
-    def _drafted(self, found: Sequence[Candidate]) -> list[Candidate]:
+    def _drafted(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Candidates by falling draft, with noise that lets a misjudged one through."""
-        return drawn(found, self.model.draft(found), _NOISE, self.rng) if found else []
+        return (
+            drawn(candidates, self.model.draft(candidates), _NOISE, self.rng) if candidates else []
+        )
 
     def _by_group(self, candidates: Iterable[Candidate]) -> dict[Hashable, list[Candidate]]:
         assert self._guide is not None
@@ -213,12 +216,12 @@ class Gradient(Strategy[Candidate]):
         """Scores candidates of new groups: the structure matters as much as the numbers."""
         members = self._by_group(drafted)
         new = [group for group in members if group not in self._scouted][: self.config.scouts]
-        found: list[Candidate] = []
+        scouted: list[Candidate] = []
         for group in new:
             landscape = self._landscape(group, members[group][0])
             if landscape is not None:
-                found += self._allowed(landscape, members[group][:_SCOUTED])
-        self._take(found)
+                scouted += self._allowed(landscape, members[group][:_SCOUTED])
+        self._take(scouted)
 
     def _chosen_groups(
         self, drafted: Sequence[Candidate]
@@ -237,16 +240,16 @@ class Gradient(Strategy[Candidate]):
             (group for group in members if group not in half),
             key=lambda group: (group in self._barren, self._visits.get(group, 0)),
         )
-        found = []
+        chosen = []
         for group in [*half, *rest]:
             landscape = self._landscape(group, members[group][0])
             starts = [] if landscape is None else self._feasible(landscape, members[group])
             if landscape is not None and starts:
                 self._visits[group] = self._visits.get(group, 0) + 1
-                found.append((landscape, starts))
-            if len(found) == self.config.structures:
+                chosen.append((landscape, starts))
+            if len(chosen) == self.config.structures:
                 break
-        return found
+        return chosen
 
     def _elites(self) -> list[Candidate]:
         """The fastest measured candidates and those that the guide likes best, in turn."""
@@ -265,22 +268,22 @@ class Gradient(Strategy[Candidate]):
             except UnsupportedTraceError as error:
                 self._landscapes[group] = None
                 self._warn_once(f"some sketches cannot be climbed: {error}")
-        found = self._landscapes[group] = self._landscapes.pop(group)
-        return found
+        landscape = self._landscapes[group] = self._landscapes.pop(group)
+        return landscape
 
     def _feasible(self, landscape: Landscape, members: Sequence[Candidate]) -> list[Candidate]:
         """Starts of a group, as many as its share, filled up with random decisions."""
         assert self._guide is not None
         share = max(1, self.config.seeds // self.config.structures)
-        found = self._allowed(landscape, members)[:share]
-        group, lacking = self._guide.group(members[0]), share - len(found)
+        starts = self._allowed(landscape, members)[:share]
+        group, lacking = self._guide.group(members[0]), share - len(starts)
         if lacking > 0 and landscape.relaxed.size and group not in self._barren:
             drawn = landscape.relaxed.sample(self.rng, _FILLED_UP * lacking)
             more = self._edited(members[0], drawn)
-            known = set(_keys(found))
+            known = set(_keys(starts))
             new = [c for c in more if c.key not in known]
-            found += (self._allowed(landscape, new) or self._led_back(landscape, new))[:lacking]
-        if not found:
+            starts += (self._allowed(landscape, new) or self._led_back(landscape, new))[:lacking]
+        if not starts:
             # Given up: a group that keeps no limit is not to be drawn from in every round.
             self._barren.add(group)
             self._warn_once(
@@ -288,12 +291,12 @@ class Gradient(Strategy[Candidate]):
                 "candidate keeps the limits of the target, nor do single steps lead to one that "
                 "does; other structures are climbed"
             )
-        return found
+        return starts
 
     def _led_back(self, landscape: Landscape, drawn: Sequence[Candidate]) -> list[Candidate]:
         """The nearest to what limits allow, moved by single steps until they keep them."""
         beyond = self._beyond(landscape, drawn)
-        found = []
+        legal = []
         for at in np.argsort(beyond, kind="stable")[:_LED_BACK].tolist():
             current, excess = drawn[at], float(beyond[at])
             while excess > _FEASIBLE:
@@ -303,11 +306,11 @@ class Gradient(Strategy[Candidate]):
                     break
                 current, excess = near[int(left.argmin())], float(left.min())
             if excess <= _FEASIBLE:
-                found.append(current)
-        return list({c.key: c for c in found}.values())
+                legal.append(current)
+        return list({c.key: c for c in legal}.values())
 
     @staticmethod
-    def _beyond(landscape: Landscape, candidates: Sequence[Candidate]) -> Floats:
+    def _beyond(landscape: Landscape, candidates: Sequence[Candidate]) -> FloatArray:
         """How far candidates are from keeping the limits, shape (n,)."""
         if not candidates:
             return np.zeros(0)
@@ -333,13 +336,13 @@ class Gradient(Strategy[Candidate]):
 
     def _edited(self, base: Candidate, decisions: Iterable[Changes]) -> list[Candidate]:
         """A candidate with other decisions; locations that they rule out are drawn again."""
-        found = []
+        edits = []
         for changes in decisions:
             try:
-                found.append(self.space.edit(base, changes, self.rng))
+                edits.append(self.space.edit(base, changes, self.rng))
             except IllegalCandidateError:
                 continue
-        return found
+        return edits
 
     def _take(self, candidates: Iterable[Candidate]) -> None:
         """Scores what has not been scored before; what may still be proposed waits."""
@@ -348,8 +351,8 @@ class Gradient(Strategy[Candidate]):
         if not new:
             return
         self.predictions += len(new)
-        found = self._guide.scores(list(new.values())).tolist()
-        for (key, candidate), score in zip(new.items(), found, strict=True):
+        scores = self._guide.scores(list(new.values())).tolist()
+        for (key, candidate), score in zip(new.items(), scores, strict=True):
             if math.isnan(score):
                 self.fresh.illegal.add(key)
             self._scored[key] = -math.inf if math.isnan(score) else score
@@ -383,12 +386,12 @@ class Gradient(Strategy[Candidate]):
         if landscape is None:
             return []
         near = self._edited(candidate, landscape.relaxed.neighbours(candidate.decisions))
-        found = self._allowed(landscape, near)
+        steps = self._allowed(landscape, near)
         open_to = landscape.relaxed.open_variables
         fixed = [i for i in range(len(candidate.decisions)) if i not in open_to]
         if fixed:
-            found += [self.space.mutate(candidate, self.rng, among=fixed) for _ in fixed]
-        return found
+            steps += [self.space.mutate(candidate, self.rng, among=fixed) for _ in fixed]
+        return steps
 
     def _ranked(self) -> list[Candidate]:
         """What may still be proposed by falling score; what scores like a better one comes last.
@@ -406,7 +409,7 @@ class Gradient(Strategy[Candidate]):
 
     def _forget(self) -> None:
         self._waiting = {c.key: c for c in self._ranked()[:_REMEMBERED]}
-        climbed = [group for group, found in self._landscapes.items() if found is not None]
+        climbed = [group for group, landscape in self._landscapes.items() if landscape is not None]
         for group in climbed[:-_LANDSCAPES]:
             del self._landscapes[group]
         oldest = itertools.islice(self._scored, max(0, len(self._scored) - _KNOWN))

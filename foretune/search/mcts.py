@@ -233,8 +233,8 @@ class Mcts(Strategy[C]):
     def _look_ahead(self) -> None:
         """Lets a slow proposer begin while candidates are measured."""
         if self.proposer.foresight:
-            found = self._selected(self.proposer.foresight)
-            self._prepared = list({id(node): (node, known) for node, known in found}.values())
+            selected = self._selected(self.proposer.foresight)
+            self._prepared = list({id(node): (node, known) for node, known in selected}.values())
             self.proposer.prepare([situation for _, situation in self._prepared])
 
     def _situation(self, node: Node[C]) -> Situation[C]:

@@ -171,12 +171,12 @@ class Portfolio:
             before = [near for each in self._before for near in each._near(space)]
             self._ranked[place] = sorted(before, key=lambda near: near[:2])
         near = sorted([*self._near(space), *self._ranked[place]], key=lambda near: near[:2])[:n]
-        found: dict[str, Candidate] = {}
+        suggested: dict[str, Candidate] = {}
         for candidate in _in_turns([fitting for *_, fitting in near]):
-            found.setdefault(candidate.key, candidate)
-            if len(found) >= n:
+            suggested.setdefault(candidate.key, candidate)
+            if len(suggested) >= n:
                 break
-        return list(found.values())[:n]
+        return list(suggested.values())[:n]
 
     def _near(self, space: Space) -> list[_Near]:
         """Its own programs that have a recipe for a sketch of the space."""
@@ -184,7 +184,7 @@ class Portfolio:
         sketches: dict[str, list[Sketch]] = {}
         for sketch in space.sketches:
             sketches.setdefault(frame_of(sketch), []).append(sketch)
-        found: list[_Near] = []
+        near: list[_Near] = []
         for (workload, _), program in self._programs.items():
             fitting = [
                 (recipe, sketch)
@@ -194,8 +194,8 @@ class Portfolio:
             apart = machine.distance(program.machine)
             if fitting and apart < math.inf:
                 least = min(recipe.distance(sketch) for recipe, sketch in fitting)
-                found.append((workload != space.workload.key, apart + least, fitting))
-        return found
+                near.append((workload != space.workload.key, apart + least, fitting))
+        return near
 
     def save(self, path: Path) -> None:
         """Writes what was added into one file, compressed; not what was known before."""

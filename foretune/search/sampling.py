@@ -121,19 +121,19 @@ class FreshSampler(Generic[C]):
         Fewer than ``n`` when the space has no more, judged by a run of fruitless draws that is
         long against the size of the space.
         """
-        found: dict[str, C] = {}
+        drawn: dict[str, C] = {}
         taken = set(exclude)
         patience = min(_DRAWS_PER_POINT * self.space.size + _DRAW, _MAX_FRUITLESS)
         fruitless = 0
-        while len(found) < n and fruitless < patience:
+        while len(drawn) < n and fruitless < patience:
             for candidate in self.space.sample(self.rng, min(_DRAW, max(n, 8))):
                 key = candidate.key
-                if key in found or key in taken or not self.is_new(candidate):
+                if key in drawn or key in taken or not self.is_new(candidate):
                     fruitless += 1
-                elif len(found) < n:
-                    found[key] = candidate
+                elif len(drawn) < n:
+                    drawn[key] = candidate
                     fruitless = 0
-        return list(found.values())
+        return list(drawn.values())
 
     def legal(self, n: int, candidates: Iterable[C]) -> list[C]:
         """The first ``n`` of ``candidates`` that are new, can be applied and differ as programs.
@@ -153,12 +153,12 @@ class FreshSampler(Generic[C]):
     def _one_by_one(self, candidates: Iterable[C], beside: Collection[str] = ()) -> Iterator[C]:
         """Those that are new, can be applied and are the first of their program, as asked for."""
         self._read_told()
-        found: set[str] = set()
+        given: set[str] = set()
         for candidate in candidates:
             key = candidate.key
-            fresh = key not in found and key not in beside and self.is_new(candidate)
+            fresh = key not in given and key not in beside and self.is_new(candidate)
             if fresh and self.is_legal(candidate) and self.is_first(candidate):
-                found.add(key)
+                given.add(key)
                 yield candidate
 
     def random(self, n: int, beside: Iterable[C] = ()) -> list[C]:

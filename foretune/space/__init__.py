@@ -1,4 +1,14 @@
-"""The space: sketches, decision variables, candidates."""
+"""The space: sketches, decision variables, candidates.
+
+``protocol`` is what a strategy needs of any space, ``space`` keeps it for the schedules of a
+program. ``sketch`` has sketches and candidates, ``decision`` their variables, ``location`` where
+blocks may be computed, ``draw`` draws, ``structure`` says what decides which blocks and loops there
+are, ``recipe`` moves decisions to another program, ``actions`` writes them as text. Asking TVM:
+``trace`` reads what it records, ``_generate`` makes sketches, ``_probe`` and ``_nest`` learn
+locations, ``_replay`` transforms programs, ``_products`` knows instructions. Good schedules without
+a search: ``_default``, ``_device_default``, ``_tiles``, ``_transpositions``, ``_starts``;
+``_registers`` says what a GPU cannot keep.
+"""
 
 from foretune.space._default import default_schedule
 from foretune.space._device_default import device_schedule, is_scheduled

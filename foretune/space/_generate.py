@@ -148,7 +148,7 @@ def _block_names(node: Any) -> list[str]:
     from foretune import _tvm
 
     name = getattr(node, "name_hint", None) if type(node).__name__ == "SBlock" else None
-    below = [found for child in _tvm.children(node) for found in _block_names(child)]
+    below = [inner for child in _tvm.children(node) for inner in _block_names(child)]
     return below if name is None else [str(name), *below]
 
 

@@ -179,13 +179,13 @@ class _Prober:
         fingerprint: tuple[Any, ...] = (self.sketch.variables[index].name,)
         looks = 0
         for at, tiling, units in self._legal(model, context):
-            found = self._replay(context, at, tiling)
-            if found is None:
+            replayed = self._replay(context, at, tiling)
+            if replayed is None:
                 self.shared.cut = True
                 break
             looks += 1
             first = looks <= self.shared.looks
-            schedule, block = found[0], found[1][self.order.index(index)]
+            schedule, block = replayed[0], replayed[1][self.order.index(index)]
             seen = around_consumers(schedule, block, kinds=first or not learner.knows_kinds)
             learner.take(seen, tiling, units)
             if looks == 1:
@@ -215,10 +215,10 @@ class _Prober:
 
     def _known(self, fingerprint: tuple[Any, ...]) -> Nest | None:
         # The same loops under the same tilings: the same nest, in terms of this sketch's bits.
-        found = self.shared.nests.get(fingerprint)
-        if found is None:
+        shared = self.shared.nests.get(fingerprint)
+        if shared is None:
             return None
-        nest, keys = found
+        nest, keys = shared
         loops: list[Loop] = []
         for loop in nest.loops:
             mask = loop.unit
@@ -277,9 +277,9 @@ class _Prober:
     ) -> tuple[Schedule, list[Any]] | None:
         # The sketch up to its last location, later blocks at the root; None: beyond the budget.
         locations = self._padded(context)
-        found = self._replayed.get((locations, at))
-        if found is not None:
-            return found
+        replayed = self._replayed.get((locations, at))
+        if replayed is not None:
+            return replayed
         if not self._affordable(locations):
             return None
         self.shared.left -= 1

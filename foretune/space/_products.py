@@ -33,8 +33,8 @@ def product_of(module: IRModule, target: Target) -> IntegerProduct | None:
     """The instruction that a program is laid out for, its tensor intrinsic registered."""
     from foretune import _tvm
 
-    found = product_block(_tvm.Schedule(module, debug_mask="none"), target)
-    return None if found is None else found[1]
+    product = product_block(_tvm.Schedule(module, debug_mask="none"), target)
+    return None if product is None else product[1]
 
 
 def product_block(schedule: Schedule, target: Target) -> tuple[Any, IntegerProduct] | None:
@@ -76,15 +76,15 @@ def rules(known: Sequence[Any], product: IntegerProduct) -> list[Any]:
         unroll_max_steps=list(_STEPS),
         unroll_explicit=True,
     )
-    found: list[Any] = []
+    changed: list[Any] = []
     for known_rule in known:
         kind = type(known_rule).__name__
         if kind in ("MultiLevelTilingWithIntrin", "AddRFactor"):
             continue  # another instruction's, and partial sums that no instruction computes
         if kind == "MultiLevelTiling":
-            found.append(tiling)
-        found.append(loops if kind == "ParallelizeVectorizeUnroll" else known_rule)
-    return found
+            changed.append(tiling)
+        changed.append(loops if kind == "ParallelizeVectorizeUnroll" else known_rule)
+    return changed
 
 
 def postprocessors(module_json: str) -> tuple[Any, ...]:

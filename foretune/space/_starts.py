@@ -43,7 +43,7 @@ def starts_of(
     if not hardware.has_cores:
         return ()
     schedule = _replay.program(workload.module_json, hardware.target).schedule()
-    found: dict[Candidate, int] = {}
+    ranks: dict[Candidate, int] = {}
     tiles: dict[str, list[Tile]] = {}  # of a block, the same in all sketches
     for sketch in reversed(sketches):
         summing = [name for name in sketch.axes if _is_tiled_sum(sketch, name)]
@@ -57,8 +57,8 @@ def starts_of(
             tiles[summing[0]] = [tile for tile in every if _is_vector(tile)][:_TILES]
         for rank, tile in enumerate(tiles[summing[0]]):
             for candidate in _candidates(sketch, summing[0], content, tile):
-                found.setdefault(candidate, rank)
-    return tuple(sorted(found, key=lambda candidate: found[candidate]))
+                ranks.setdefault(candidate, rank)
+    return tuple(sorted(ranks, key=lambda candidate: ranks[candidate]))
 
 
 def _is_tiled_sum(sketch: Sketch, block: str) -> bool:
@@ -114,19 +114,19 @@ def _factors(sketch: Sketch, block: str, content: Any, tile: Tile) -> dict[str, 
     choices = {v.name: v for v in sketch.variables if isinstance(v, Choice)}
     most = max(choices["parallel"].values) if "parallel" in choices else 1
     enough, jobs = _JOBS * sketch.hardware.threads, 1
-    found: dict[str, tuple[int, ...]] = {}
+    factors: dict[str, tuple[int, ...]] = {}
     for at in (*tile.once, *tile.again):
         name, extent = results[at]
         rest = extent // inner.get(at, 1)
         wanted = most // jobs if at in tile.once or jobs < enough else 1
         parallel = max(n for n in range(1, max(1, min(rest, wanted)) + 1) if rest % n == 0)
         jobs *= parallel
-        found[name] = (parallel, rest // parallel, 1, inner.get(at, 1))
+        factors[name] = (parallel, rest // parallel, 1, inner.get(at, 1))
     for name, extent in sums:
         limit = (limits[name].limit if name in limits else 0) or extent
         within = max(n for n in range(1, min(extent, limit) + 1) if extent % n == 0)
-        found[name] = (extent // within, within) if name == sums[-1][0] else (extent, 1)
-    return found
+        factors[name] = (extent // within, within) if name == sums[-1][0] else (extent, 1)
+    return factors
 
 
 def _is_result(axis: Any) -> bool:

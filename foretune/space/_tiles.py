@@ -284,21 +284,21 @@ def _axes_of(indices: Sequence[Any], shape: Sequence[Any]) -> list[Any] | None:
     from foretune import _tvm
 
     tirx = _tvm.tvm.tirx
-    found: list[Any] = []
+    axes: list[Any] = []
     rest = list(zip(indices, shape, strict=True))
     while rest:
         (index, extent), *rest = rest
         if isinstance(index, _tvm.tvm.ir.Var):
-            found.append(index)
+            axes.append(index)
         elif isinstance(index, tirx.FloorDiv) and rest and isinstance(rest[0][0], tirx.FloorMod):
             (within, lanes), *rest = rest
             parts = [getattr(each, "value", None) for each in (index.b, within.b, lanes)]
             if not index.a.same_as(within.a) or len(set(parts)) > 1 or parts[0] is None:
                 return None
-            found.append(index.a)
+            axes.append(index.a)
         elif getattr(index, "value", None) != 0 or int(extent) != 1:
             return None
-    return found
+    return axes
 
 
 def _follow(schedule: Schedule, block: Any, loop: Any, lanes: int) -> None:

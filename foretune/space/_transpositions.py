@@ -115,10 +115,10 @@ def _unfolded(content: Any) -> dict[Any, list[_Part]]:
     for _ in range(_MOST_SPLITS):
         split = next(
             (
-                found
+                division
                 for load in _loads(content)
                 for index in load.indices
-                for found in _divisions(_in_parts(index, axes, analyzer), axes)
+                for division in _divisions(_in_parts(index, axes, analyzer), axes)
             ),
             None,
         )
@@ -150,15 +150,15 @@ def _divisions(index: Any, axes: dict[Any, list[_Part]]) -> list[tuple[Any, int,
         for axis, parts in axes.items()
         for at, part in enumerate(parts)
     }
-    found = []
+    divisions = []
     for node in walk(index):
         if type(node).__name__ not in ("FloorDiv", "FloorMod") or node.a not in places:
             continue
         axis, at, extent = places[node.a]
         divisor = int(node.b.value) if isinstance(node.b, _tvm.tvm.tirx.IntImm) else 0
         if 1 < divisor < extent and extent % divisor == 0:
-            found.append((axis, at, divisor))
-    return found
+            divisions.append((axis, at, divisor))
+    return divisions
 
 
 def _in_parts(expression: Any, axes: dict[Any, list[_Part]], analyzer: Any) -> Any:
@@ -216,8 +216,8 @@ def _along(steps: Sequence[int] | None, parts: Sequence[_Part]) -> int | None:
     """The part whose next turn is the next element."""
     if steps is None:
         return None
-    found = (at for at, part in enumerate(parts) if steps[at] == 1 and part.extent >= _FEWEST)
-    return next(found, None)
+    contiguous = (at for at, part in enumerate(parts) if steps[at] == 1 and part.extent >= _FEWEST)
+    return next(contiguous, None)
 
 
 def _steps(
@@ -232,10 +232,10 @@ def _steps(
     offset: Any = 0
     for index, size in zip(indices, buffer.shape, strict=True):
         offset = offset * size + _in_parts(index, axes, analyzer)
-    found = _tvm.detect_linear_equation(offset, [part.variable for part in parts])
-    if not found or any(not hasattr(step, "value") for step in found[:-1]):
+    steps = _tvm.detect_linear_equation(offset, [part.variable for part in parts])
+    if not steps or any(not hasattr(step, "value") for step in steps[:-1]):
         return None
-    return [int(step.value) for step in found[:-1]]
+    return [int(step.value) for step in steps[:-1]]
 
 
 def _loads(content: Any) -> list[Any]:

@@ -223,12 +223,12 @@ def loop_names(trace: Trace, axes: Mapping[str, Sequence[str]]) -> dict[int, str
         axes: Block -> names of its loops in the untransformed program.
     """
     names = Names(axes)
-    found: dict[int, str] = {}
+    names_at: dict[int, str] = {}
     for at, instruction in enumerate(trace.instructions):
         if instruction.samples and instruction.inputs:
-            found[at] = str(names.of(instruction.inputs[0]))
+            names_at[at] = str(names.of(instruction.inputs[0]))
         drawn: Any = [1] * len(instruction.outputs)
         if instruction.kind in ("SampleCategorical", "SampleComputeLocation"):
             drawn = 0
         names.step(instruction, drawn)
-    return found
+    return names_at

@@ -79,12 +79,12 @@ class PerfectTile:
         table = self.table()
         if table is not None:
             return [table[i] for i in rng.integers(0, len(table), size=n).tolist()]
-        found: list[Tile] = []
-        while len(found) < n:
+        tiles: list[Tile] = []
+        while len(tiles) < n:
             tile = _draw_tile(self.extent, self.parts, rng)
             if self.accepts(tile):
-                found.append(tile)
-        return found
+                tiles.append(tile)
+        return tiles
 
     def other(self, tile: Tile, rng: np.random.Generator) -> Tile | None:
         """A different legal tiling: half the time a near one, half the time any; None if none is.
@@ -270,7 +270,7 @@ def _neighbours(variable: PerfectTile, tile: Tile) -> tuple[Tile, ...]:
 @functools.lru_cache(maxsize=4096)
 def factorise(number: int) -> tuple[tuple[int, int], ...]:
     """Prime factorisation as (prime, exponent) pairs; empty for 1."""
-    found: list[tuple[int, int]] = []
+    factors: list[tuple[int, int]] = []
     prime = 2
     while prime * prime <= number:
         exponent = 0
@@ -278,11 +278,11 @@ def factorise(number: int) -> tuple[tuple[int, int], ...]:
             number //= prime
             exponent += 1
         if exponent:
-            found.append((prime, exponent))
+            factors.append((prime, exponent))
         prime += 1
     if number > 1:
-        found.append((number, 1))
-    return tuple(found)
+        factors.append((number, 1))
+    return tuple(factors)
 
 
 def _count(extent: int, parts: int) -> int:

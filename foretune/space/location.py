@@ -71,7 +71,7 @@ class Nest:
         ends at a parallel loop inside a reduction loop, and at a reduction loop inside the last
         parallel loop.
         """
-        found = [INLINE, ROOT] if self.inline else [ROOT]
+        domain = [INLINE, ROOT] if self.inline else [ROOT]
         last_parallel = max((i for i, loop in enumerate(self.loops) if loop.parallel), default=-1)
         in_reduction = False
         for index, loop in enumerate(self.loops):
@@ -83,8 +83,8 @@ class Nest:
             if not loop.parallel and index > last_parallel:
                 break
             if loop.allowed:
-                found.append(index)
-        return tuple(found)
+                domain.append(index)
+        return tuple(domain)
 
 
 _ROOT_ONLY = Nest(inline=False)
@@ -128,13 +128,13 @@ class LocationModel:
     def domain(self, variable: int, context: Context, units: int) -> tuple[int, ...]:
         """Legal locations of a location variable, ascending; never empty."""
         key = (variable, context, units)
-        found = self._memo.get(key)
-        if found is None:
+        domain = self._memo.get(key)
+        if domain is None:
             if len(self._memo) >= _MEMO:
                 self._memo.clear()
             nest = self.nests.get(variable, {}).get(context, _ROOT_ONLY)
-            found = self._memo[key] = nest.domain(units)
-        return found
+            domain = self._memo[key] = nest.domain(units)
+        return domain
 
     def name(self, variable: int, context: Context, location: int) -> str:
         """``"inline"``, ``"root"`` or the loop of a location; ``"loopN"`` where it is not known."""

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray
 from foretune.errors import BadInputError
 from foretune.space.decision import (
     Choice,
@@ -155,13 +155,11 @@ def nearest_tile(variable: PerfectTile, factors: Sequence[int]) -> Tile:
 
 
 @functools.lru_cache(maxsize=512)
-def _logarithms(variable: PerfectTile) -> npt.NDArray[np.float64]:
+def _logarithms(variable: PerfectTile) -> FloatArray:
     return np.log2(np.array(variable.table(), dtype=np.float64))
 
 
-def _descended(
-    variable: PerfectTile, wanted: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
-) -> Tile:
+def _descended(variable: PerfectTile, wanted: FloatArray, weights: FloatArray) -> Tile:
     """The same where there are too many tiles for a table: downhill, one prime at a time."""
 
     def far(tile: Tile) -> float:

@@ -107,14 +107,14 @@ class Sketch:
         """
         if not self.location_order:
             return tuple(decisions)
-        found = list(decisions)
-        units = self.locations.units(found) if units is None else units
+        whole = list(decisions)
+        units = self.locations.units(whole) if units is None else units
         context: Context = ()
         for index in self.location_order:
             location = choose(index, self.locations.domain(index, context, units))
-            found[index] = location
+            whole[index] = location
             context += (location,)
-        return tuple(found)
+        return tuple(whole)
 
     def contexts(self, decisions: Sequence[Any]) -> Iterator[tuple[int, Context, int]]:
         """Of each location variable its index, the locations decided before, and its own."""

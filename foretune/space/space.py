@@ -84,9 +84,9 @@ class Space:
         Tiles are uniform over the legal ones, choices have their weights, locations are uniform
         over those legal with the tiles. Fewer than ``n`` come back only from a small space.
         """
-        found: dict[Candidate, None] = {}
+        distinct: dict[Candidate, None] = {}
         for _ in range(_MAX_ROUNDS):
-            missing = n - len(found)
+            missing = n - len(distinct)
             if missing <= 0:
                 break
             which = rng.integers(0, len(self.sketches), size=missing)
@@ -95,8 +95,8 @@ class Space:
                 for index, sketch in enumerate(self.sketches)
             ]
             queues = [iter(candidates) for candidates in drawn]
-            found.update(dict.fromkeys(next(queues[i]) for i in which.tolist()))
-        return list(found)
+            distinct.update(dict.fromkeys(next(queues[i]) for i in which.tolist()))
+        return list(distinct)
 
     def mutate(
         self,

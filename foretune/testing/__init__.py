@@ -5,6 +5,9 @@ was promised and what happened. ``CHECKS`` of a module lists them for parametris
 ``check_strategy``, ``check_cost_model``, ``check_ranker``, ``check_measurer`` and ``check_store``
 run a whole suite.
 ``SyntheticSpace`` stands in for a real space: no compiler, known optimum, microseconds per trial.
+
+``strategies``, ``cost_models``, ``rankers``, ``measurers`` and ``stores`` are suites, ``synthetic``
+is the space.
 """
 
 from foretune.testing.cost_models import check_cost_model

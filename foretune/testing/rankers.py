@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost import FloatArray, Ranker, score_group
+from foretune._arrays import Float32Array, FloatArray, IndexArray
+from foretune.cost import Ranker, score_group
 from foretune.dataset import Group, Program
 from foretune.describe import (
     PARALLEL,
@@ -197,7 +197,7 @@ def nest_seconds(candidate: Candidate) -> float:
     return float(ideal * 2.0**slow) * (1 + 0.05 * _lot(candidate) / _MODULUS)
 
 
-def nest_features(candidates: Sequence[Any]) -> list[npt.NDArray[np.float32] | None]:
+def nest_features(candidates: Sequence[Any]) -> list[Float32Array | None]:
     """Stands in for ``foretune.features.extract_per_store``: two rows of 164 columns per nest.
 
     ``None`` for an illegal candidate.
@@ -205,14 +205,14 @@ def nest_features(candidates: Sequence[Any]) -> list[npt.NDArray[np.float32] | N
     return [_rows(candidate) if is_legal(candidate) else None for candidate in candidates]
 
 
-def nest_rows(programs: Sequence[Any]) -> list[npt.NDArray[np.float32] | None]:
+def nest_rows(programs: Sequence[Any]) -> list[Float32Array | None]:
     """``nest_features`` of programs."""
     return nest_features([program.candidate for program in programs])
 
 
 def nest_batches(
     candidates: Sequence[Any],
-) -> list[tuple[npt.NDArray[np.intp], Nests]]:
+) -> list[tuple[IndexArray, Nests]]:
     """Stands in for ``foretune.describe.nests_of``: numbers of rows and nests, legal ones only.
 
     C[i, j] += A[i, k] * B[k, j], tiled as the decisions say; the second sketch sums in a buffer of
@@ -299,7 +299,7 @@ def _nests(candidates: Sequence[Any], cached: bool) -> Nests:
     )
 
 
-def _rows(candidate: Candidate) -> npt.NDArray[np.float32]:
+def _rows(candidate: Candidate) -> Float32Array:
     decisions: Any = candidate.decisions
     factors = [factor for tile in decisions[:3] for factor in tile]
     numbers = [*_sizes(candidate).values(), *factors, *(1 + d for d in decisions[3:])]

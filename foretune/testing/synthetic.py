@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Float32Array
 from foretune.errors import BadInputError, IllegalCandidateError
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Measurer, Status
@@ -366,13 +366,13 @@ def synthetic_trial(
 
 def synthetic_features(
     candidates: Sequence[Any],
-) -> list[npt.NDArray[np.float32] | None]:
+) -> list[Float32Array | None]:
     """Stands in for ``foretune.features.extract_per_store``: one row per candidate.
 
     Columns: log2 of every part of every tile, the options, and the sketch's place. ``None`` for an
     illegal candidate.
     """
-    rows: list[npt.NDArray[np.float32] | None] = []
+    rows: list[Float32Array | None] = []
     for candidate in candidates:
         if not candidate.legal:
             rows.append(None)

@@ -11,6 +11,9 @@ configurations; ``_networks`` is equation 7 with the layers of ``_layers``; ``_l
 
 Source: Tatarkhanov et al., TGraph: a tensor compiler that ranks configurations of TpuGraphs (2025);
 what is measured on our own data, and where we deviate, is in docs/tgraph.md.
+
+Besides: ``reading`` reads files (``_npz``; raw ones by ``_hlo_messages`` and ``_hlo_features``),
+``opcodes`` are XLA's operations.
 """
 
 from foretune.tgraph._hlo_features import COLUMNS

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from foretune._arrays import Float32Array, IntArray
 from foretune.errors import BadInputError
 from foretune.tgraph.opcodes import OPCODES
 
@@ -85,10 +86,10 @@ _MAJOR = ("cluster", "while", "cond")
 def encode_module(
     module: Any,
 ) -> tuple[
-    npt.NDArray[np.float32],
+    Float32Array,
     npt.NDArray[np.uint8],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
+    IntArray,
+    IntArray,
 ]:
     """Nodes and edges of an XLA module.
 

@@ -14,11 +14,9 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, IntArray
 from foretune.errors import BadInputError, first_line
-
-Array = npt.NDArray[Any]
 
 _UNREADABLE = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error,
                NotImplementedError, RuntimeError, SyntaxError, TypeError, MemoryError)  # fmt: skip
@@ -89,7 +87,7 @@ class NpzFile:
 
     def integers(
         self, key: str, shape: Sequence[int | None], low: int = 0, high: int = 2**62
-    ) -> npt.NDArray[np.int64]:
+    ) -> IntArray:
         """The same for whole numbers ``low <= x < high``, as int64, whatever type they are of."""
         array = self.numbers(key, shape)
         if array.size:

@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from foretune._arrays import Array, FloatArray, IndexArray
 from foretune._torch import seeded
 from foretune.errors import BadInputError
 from foretune.tgraph import metrics
 from foretune.tgraph._layers import Neighbours
 from foretune.tgraph._networks import LayoutNetwork, NodeTensors, TileNetwork
-from foretune.tgraph.configurations import Rows
 from foretune.tgraph.graphs import LAYOUT, Graph, LayoutGraph
 from foretune.tgraph.prepare import Prepared, Scaler, Scalers, prepare
 from foretune.tgraph.splits import Part, configuration_keys
@@ -33,8 +32,7 @@ from foretune.tgraph.splits import Part, configuration_keys
 if TYPE_CHECKING:
     from foretune.tgraph.config import TGraphConfig
 
-FloatArray = npt.NDArray[np.float64]
-Weights = dict[str, npt.NDArray[Any]]
+Weights = dict[str, Array]
 logger = logging.getLogger("foretune.tgraph")
 
 _VALIDATED = 1000
@@ -83,24 +81,24 @@ class Loaded:
         self._choices = scalers.choices
         self._anchors = self._compared_with(config)
 
-    def features(self, rows: Rows) -> Tensor:
+    def features(self, rows: IndexArray) -> Tensor:
         """What configurations are to the network: anchors, then ``rows``."""
         found = np.concatenate([self._anchors, self._read(self.graph.configurations, rows)])
         return torch.from_numpy(found).to(self.device)
 
-    def scores(self, network: nn.Module, rows: Rows) -> Tensor:
+    def scores(self, network: nn.Module, rows: IndexArray) -> Tensor:
         """Scores of some configurations in one pass, without those of the anchors."""
         count = len(self._anchors)
         found: Tensor = network(self.nodes, self.features(rows), count)
         return found[count:]
 
-    def _read(self, configurations: Any, rows: Rows) -> npt.NDArray[Any]:
+    def _read(self, configurations: Any, rows: IndexArray) -> Array:
         """Layouts as whole numbers of shape (rows, nc, 18), or scaled tiles of shape (rows, 24)."""
         if self._choices is None:
             return np.asarray(configurations.features(rows), dtype=np.int64)
         return self._choices(configurations[rows])
 
-    def _compared_with(self, config: TGraphConfig) -> npt.NDArray[Any]:
+    def _compared_with(self, config: TGraphConfig) -> Array:
         """The configurations that others are compared with: the graph's own, or some of its."""
         graph = self.graph
         if not _has_anchors(graph, config):
@@ -130,7 +128,7 @@ def _has_anchors(graph: Graph, config: TGraphConfig) -> bool:
     return config.attention == "anchors" and fused
 
 
-def _least_digests(graph: Graph, count: int) -> Rows:
+def _least_digests(graph: Graph, count: int) -> IndexArray:
     """Rows of the configurations with the least digests.
 
     A choice at random that depends neither on the order of the configurations, nor on how often one
@@ -141,19 +139,21 @@ def _least_digests(graph: Graph, count: int) -> Rows:
 
 
 def score(
-    network: nn.Module, loaded: Loaded, rows: Rows, config: TGraphConfig, seed: int = 0
+    network: nn.Module, loaded: Loaded, rows: IndexArray, config: TGraphConfig, seed: int = 0
 ) -> FloatArray:
     """Scores of configurations, higher is slower, float64 of shape (rows,); see ``scored``."""
     network.eval()
 
-    def scores_of(some: Rows) -> FloatArray:
+    def scores_of(some: IndexArray) -> FloatArray:
         return _in_chunks(network, loaded, some, config.chunk)
 
     with torch.no_grad():
         return config.scored(loaded.graph, rows, seed, scores_of)
 
 
-def scored_once(graph: Graph, rows: Rows, scores_of: Callable[[Rows], FloatArray]) -> FloatArray:
+def scored_once(
+    graph: Graph, rows: IndexArray, scores_of: Callable[[IndexArray], FloatArray]
+) -> FloatArray:
     """Scores each different configuration once, in an order of its own.
 
     So neither the order of ``rows`` nor copies in it change anything.
@@ -168,7 +168,7 @@ def scored_once(graph: Graph, rows: Rows, scores_of: Callable[[Rows], FloatArray
     return scores_of(rows[first])[group]
 
 
-def _in_chunks(network: nn.Module, loaded: Loaded, rows: Rows, chunk: int) -> FloatArray:
+def _in_chunks(network: nn.Module, loaded: Loaded, rows: IndexArray, chunk: int) -> FloatArray:
     found = [
         loaded.scores(network, rows[at : at + chunk]).double().cpu().numpy()
         for at in range(0, len(rows), chunk)
@@ -300,7 +300,7 @@ def some(part: Part, count: int, rng: np.random.Generator) -> Part:
     return Part(part.graph, rng.choice(part.rows, count, replace=False))
 
 
-def sample(part: Part, batch: int, rng: np.random.Generator) -> tuple[Rows, FloatArray]:
+def sample(part: Part, batch: int, rng: np.random.Generator) -> tuple[IndexArray, FloatArray]:
     """Configurations of a step and their run times, ``batch`` at most, all as likely."""
     chosen = rng.choice(len(part.runtime), min(batch, len(part.runtime)), replace=False)
     return part.rows[chosen], part.runtime[chosen]

@@ -28,15 +28,12 @@ from foretune.errors import VersionMismatchError
 
 if TYPE_CHECKING:
     import numpy as np
-    import numpy.typing as npt
     from torch import Tensor
 
+    from foretune._arrays import FloatArray, IndexArray
     from foretune.tgraph._training import Run
-    from foretune.tgraph.configurations import Rows
     from foretune.tgraph.graphs import Graph
     from foretune.tgraph.splits import Part
-
-    FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -113,14 +110,18 @@ class TGraphConfig:
 
         return _losses.hinge(scores, runtime, self.tie_width)
 
-    def sampled(self, part: Part, rng: np.random.Generator) -> tuple[Rows, FloatArray]:
+    def sampled(self, part: Part, rng: np.random.Generator) -> tuple[IndexArray, FloatArray]:
         """Configurations of a step and their run times, ``batch`` at most."""
         from foretune.tgraph import _training
 
         return _training.sample(part, self.batch, rng)
 
     def scored(
-        self, graph: Graph, rows: Rows, seed: int, scores_of: Callable[[Rows], FloatArray]
+        self,
+        graph: Graph,
+        rows: IndexArray,
+        seed: int,
+        scores_of: Callable[[IndexArray], FloatArray],
     ) -> FloatArray:
         """Scores of configurations, shape (rows,).
 

@@ -21,16 +21,13 @@ import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from foretune._arrays import Array, IndexArray, Int8Array, Int32Array
 from foretune._files import no_temporary_files
 from foretune.errors import BadInputError
-
-Codes = npt.NDArray[np.int32]
-Rows = npt.NDArray[np.intp]
 
 LISTS, AXES = 3, 6
 FEATURES = LISTS * AXES
@@ -41,7 +38,7 @@ _IN_MEMORY = 32 * 2**20
 """Bytes up to which a graph's packed configurations are held in memory."""
 
 
-def pack(features: npt.NDArray[Any]) -> Codes:
+def pack(features: Array) -> Int32Array:
     """Lists of six axes as one number each.
 
     Args:
@@ -65,7 +62,7 @@ def pack(features: npt.NDArray[Any]) -> Codes:
     return np.asarray(lists @ _POWERS, dtype=np.int32)
 
 
-def unpack(codes: npt.NDArray[Any]) -> npt.NDArray[np.int8]:
+def unpack(codes: Array) -> Int8Array:
     """What ``pack`` packed: (..., 3) -> int8 of shape (..., 18)."""
     digits = codes[..., None] // _POWERS % BASE - 1
     return digits.astype(np.int8).reshape(*codes.shape[:-1], FEATURES)
@@ -80,18 +77,18 @@ class Configurations:
         keys: A digest of each, of type ``V16`` and shape (c,): equal where configurations are.
     """
 
-    codes: Codes
+    codes: Int32Array
     keys: npt.NDArray[np.void]
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    def features(self, rows: Rows) -> npt.NDArray[np.int8]:
+    def features(self, rows: IndexArray) -> Int8Array:
         """Some of them unpacked, int8 of shape (rows, nc, 18)."""
         return unpack(np.asarray(self.codes[rows]))
 
 
-def packed(blocks: Iterable[npt.NDArray[Any]], count: int, nodes: int) -> Configurations:
+def packed(blocks: Iterable[Array], count: int, nodes: int) -> Configurations:
     """Packs configurations that come in pieces.
 
     Args:
@@ -114,9 +111,7 @@ def packed(blocks: Iterable[npt.NDArray[Any]], count: int, nodes: int) -> Config
     return Configurations(codes, keys)
 
 
-def distinct(
-    keys: npt.NDArray[np.void], runtime: npt.NDArray[Any] | None, keep: str = "min"
-) -> Rows:
+def distinct(keys: npt.NDArray[np.void], runtime: Array | None, keep: str = "min") -> IndexArray:
     """One row for each different configuration, in the order in which they first occur.
 
     Before → after: configurations a, b, a with run times 5, 7, 4 → rows 1, 2 (``"min"``).
@@ -138,7 +133,7 @@ def distinct(
     return np.asarray(fastest[np.argsort(first)], dtype=np.intp)
 
 
-def _room_for(shape: tuple[int, int, int]) -> Codes:
+def _room_for(shape: tuple[int, int, int]) -> Int32Array:
     size = int(np.prod(shape, dtype=np.int64)) * 4
     if size <= _IN_MEMORY:
         return np.empty(shape, dtype=np.int32)

@@ -16,13 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Float32Array, FloatArray, IntArray
 from foretune.errors import BadInputError, listed
 from foretune.tgraph.configurations import Configurations
-
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
 
 LAYOUT, TILE = "layout", "tile"
 ANCHORS_KEY = "anchor_config_feat"
@@ -45,9 +42,9 @@ class Nodes:
         edges: Shape (m, 2): from a consumer to what it consumes.
     """
 
-    features: Floats
-    opcode: Integers
-    edges: Integers
+    features: Float32Array
+    opcode: IntArray
+    edges: IntArray
 
     def __len__(self) -> int:
         return len(self.features)
@@ -71,9 +68,9 @@ class LayoutGraph:
 
     name: str
     nodes: Nodes
-    configurable: Integers
+    configurable: IntArray
     configurations: Configurations
-    runtime: Integers | None
+    runtime: IntArray | None
     anchors: Configurations | None = None
     made: str = ""
 
@@ -94,8 +91,8 @@ class TileGraph:
 
     name: str
     nodes: Nodes
-    configurations: Floats
-    runtime: npt.NDArray[np.float64] | None
+    configurations: Float32Array
+    runtime: FloatArray | None
 
     kind = TILE
 
@@ -103,7 +100,7 @@ class TileGraph:
 Graph = LayoutGraph | TileGraph
 
 
-def measured(runtime: Integers, where: str) -> Integers | None:
+def measured(runtime: IntArray, where: str) -> IntArray | None:
     """Run times, or None where all are zero: official test files do not tell them.
 
     Raises:
@@ -120,7 +117,7 @@ def measured(runtime: Integers, where: str) -> Integers | None:
     return None
 
 
-def require_configurable(ids: Integers, nodes: int, where: str) -> None:
+def require_configurable(ids: IntArray, nodes: int, where: str) -> None:
     """Refuses a layout graph whose configurable nodes are none, or not all different nodes of it.
 
     Raises:

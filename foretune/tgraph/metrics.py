@@ -25,10 +25,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
-FloatArray = npt.NDArray[np.float64]
+from foretune._arrays import FloatArray, IndexArray
 
 LAYOUT_PICKS = (1, 10, 100)
 TILE_PICKS = (1, 5, 10)
@@ -88,7 +87,7 @@ def interval(values: Sequence[float], seed: int = 0) -> dict[str, float]:
     return {"mean": float(found.mean()), "low": float(low), "high": float(high)}
 
 
-def _tied(ranks: npt.NDArray[np.intp]) -> int:
+def _tied(ranks: IndexArray) -> int:
     """Pairs of equal numbers."""
     counts = np.unique(ranks, return_counts=True)[1]
     return int((counts * (counts - 1) // 2).sum())

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, FloatArray, IndexArray
 from foretune._model_file import Arrays, check, read_model, write_model
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
 from foretune.tgraph import config as configs
 from foretune.tgraph.config import TGraphConfig
-from foretune.tgraph.configurations import Rows
 from foretune.tgraph.graphs import LAYOUT, TILE, Graph, graph_names
 from foretune.tgraph.prepare import Scaler, Scalers, family, prepare
 from foretune.tgraph.splits import Part, by_graph
@@ -51,7 +50,7 @@ class Member:
         loss: Mean of its last hundred steps, NaN of a member that was not trained.
     """
 
-    weights: dict[str, npt.NDArray[Any]]
+    weights: dict[str, Array]
     scalers: Scalers
     spread: float
     left_out: tuple[str, ...]
@@ -93,11 +92,11 @@ class TGraph:
     def score(
         self,
         graph: Graph,
-        rows: Rows | None = None,
+        rows: IndexArray | None = None,
         *,
         device: str | None = None,
         seed: int = 0,
-    ) -> npt.NDArray[np.float64]:
+    ) -> FloatArray:
         """Scores of configurations of a graph; the lowest is expected to be the fastest.
 
         Args:

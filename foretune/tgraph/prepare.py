@@ -12,13 +12,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, BoolArray, Float32Array, FloatArray, IntArray
 from foretune.tgraph._hlo_features import COLUMNS, DIMENSIONS, LAYOUT, RANK
-from foretune.tgraph.graphs import Floats, Graph, Integers, LayoutGraph, Nodes
+from foretune.tgraph.graphs import Graph, LayoutGraph, Nodes
 
 _WIDE = 100.0
 """A column whose largest training value is beyond this has a wide range."""
@@ -37,11 +36,11 @@ class Prepared:
         configurable: Numbers of the configurable nodes, shape (nc,).
     """
 
-    numbers: Floats
-    layout: Integers
-    opcode: Integers
-    edges: Integers
-    configurable: Integers
+    numbers: Float32Array
+    layout: IntArray
+    opcode: IntArray
+    edges: IntArray
+    configurable: IntArray
 
 
 def prepare(graph: Graph, hops: int | None, repadded: bool) -> Prepared:
@@ -64,7 +63,7 @@ def prepare(graph: Graph, hops: int | None, repadded: bool) -> Prepared:
     return Prepared(numbers, layout, nodes.opcode, nodes.edges, configurable)
 
 
-def prune(nodes: Nodes, configurable: Integers, hops: int | None) -> tuple[Nodes, Integers]:
+def prune(nodes: Nodes, configurable: IntArray, hops: int | None) -> tuple[Nodes, IntArray]:
     """Keeps configurable nodes and what is near them.
 
     Before → after, for ``a - b - C - d - e`` of which ``C`` is configurable: with 1 hop
@@ -99,7 +98,7 @@ def prune(nodes: Nodes, configurable: Integers, hops: int | None) -> tuple[Nodes
     return pruned, number[configurable]
 
 
-def repad(features: Floats) -> Floats:
+def repad(features: Float32Array) -> Float32Array:
     """Fills the layout of tensors up with -1: in official files it is 0, which is an axis.
 
     The number of axes is that of the leading dimensions that are not 0; tuples and scalars have
@@ -109,7 +108,7 @@ def repad(features: Floats) -> Floats:
         features: float32 of shape (n, 140).
     """
     axes = np.cumprod(features[:, DIMENSIONS] != 0, axis=1).sum(axis=1)
-    mended: Floats = features.copy()
+    mended: Float32Array = features.copy()
     mended[:, LAYOUT][np.arange(RANK) >= axes[:, None]] = -1
     return mended
 
@@ -124,12 +123,12 @@ class Scaler:
         wide: bool of shape (F,): columns that are taken as sign(x) log(1 + |x|).
     """
 
-    mean: Floats
-    scale: Floats
-    wide: npt.NDArray[np.bool_]
+    mean: Float32Array
+    scale: Float32Array
+    wide: BoolArray
 
     @classmethod
-    def fit(cls, tables: Sequence[Floats], logarithms: bool) -> Scaler:
+    def fit(cls, tables: Sequence[Float32Array], logarithms: bool) -> Scaler:
         """Made for the columns of these tables, each of shape (rows, F)."""
         rows = np.concatenate(tables).astype(np.float64)
         wide = (np.abs(rows).max(axis=0) > _WIDE) & logarithms
@@ -138,7 +137,7 @@ class Scaler:
         scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 1e-9)
         return cls(rows.mean(axis=0).astype(np.float32), scale.astype(np.float32), wide)
 
-    def __call__(self, table: npt.NDArray[Any]) -> Floats:
+    def __call__(self, table: Array) -> Float32Array:
         """Scaled columns, float32 of shape (rows, F)."""
         rows = _logarithmic(table.astype(np.float64), self.wide)
         return np.asarray((rows - self.mean) * self.scale, dtype=np.float32)
@@ -162,9 +161,7 @@ class Scalers:
         )
 
 
-def _logarithmic(
-    rows: npt.NDArray[np.float64], wide: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.float64]:
+def _logarithmic(rows: FloatArray, wide: BoolArray) -> FloatArray:
     return np.where(wide, np.sign(rows) * np.log1p(np.abs(rows)), rows)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from foretune._arrays import IntArray
 from foretune.errors import BadInputError
 from foretune.tgraph._npz import NpzFile
 from foretune.tgraph.configurations import FEATURES, Configurations, packed
@@ -22,7 +23,6 @@ from foretune.tgraph.graphs import (
     TILE,
     TILE_FEATURES,
     Graph,
-    Integers,
     LayoutGraph,
     Nodes,
     TileGraph,
@@ -168,7 +168,7 @@ def _tile(file: NpzFile, name: str, nodes: Nodes) -> TileGraph:
     return TileGraph(name, nodes, features, None if runtime is None else runtime / per)
 
 
-def _runtime(file: NpzFile, count: int) -> Integers | None:
+def _runtime(file: NpzFile, count: int) -> IntArray | None:
     if not count:
         raise file.wrong("config_runtime", "at least one configuration", "none")
     return measured(file.integers("config_runtime", (count,)), file.name)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from foretune._arrays import FloatArray, IndexArray
 from foretune.errors import BadInputError
-from foretune.tgraph.configurations import Rows, distinct
+from foretune.tgraph.configurations import distinct
 from foretune.tgraph.graphs import Graph, LayoutGraph
 from foretune.tgraph.prepare import family
 
@@ -30,10 +31,10 @@ class Part:
     """
 
     graph: Graph
-    rows: Rows
+    rows: IndexArray
 
     @property
-    def runtime(self) -> npt.NDArray[np.float64]:
+    def runtime(self) -> FloatArray:
         """Of each row, in the graph's unit; the graph must have been measured."""
         if self.graph.runtime is None:
             raise ValueError(f"{self.graph.name} was not measured")

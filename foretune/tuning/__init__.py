@@ -1,4 +1,14 @@
-"""The loop: many workloads, one budget, one strategy, one cost model, one measurer."""
+"""The loop: many workloads, one budget, one strategy, one cost model, one measurer.
+
+``api`` is ``tune``: ``asked`` is checked, ``run`` carries it out. At its begin ``prepared`` and
+``proving`` take the input apart and prove it (``proof``, ``network``, ``compiled``), ``planned``
+searches a plan, ``experience`` learns from earlier runs, ``measurers`` and ``work_dir`` are
+readied. ``tuner`` is the loop over tasks (``task``, ``baselines``); its parts share a
+``workbench``: ``keeping`` and ``reuse`` (records and stores), ``budget``, ``beaten``, ``allocate``,
+``rounds``, ``confirm``; ``events`` tell of it. At the end ``conclude`` ships the network,
+``contenders`` are tried in it, ``explained`` says what bounds kernels, ``result`` is what the
+caller gets.
+"""
 
 from foretune.records import CountedTrial
 from foretune.tuning.api import tune

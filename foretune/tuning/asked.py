@@ -224,14 +224,14 @@ def with_sheet(hardware: Hardware, devices: Devices | None) -> Hardware:
     """The hardware with the data sheet that a user's file has of it."""
     if devices is None:
         return hardware
-    found = described_by(hardware, devices)
-    if found.device is None:
+    described = described_by(hardware, devices)
+    if described.device is None:
         logger.warning(
             "the file of devices has none that is called %r, as this hardware is: add that to the "
             "aliases of one of them",
             hardware.name,
         )
-    return found
+    return described
 
 
 def strategy_options(

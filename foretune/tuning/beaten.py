@@ -89,14 +89,14 @@ class Beaten:
 
     def _long_untuned(self, waiting: _Waiting) -> _Waiting:
         """Untuned programs with much to compute and a default schedule, the smallest first."""
-        found = {
+        long = {
             key: entry
             for key, entry in waiting.items()
             if entry[2] == UNTUNED
             and entry[0].baselines.have_default
             and entry[0].workload.flops > _LONG_FLOPS
         }
-        return dict(sorted(found.items(), key=lambda item: item[1][0].workload.flops))
+        return dict(sorted(long.items(), key=lambda item: item[1][0].workload.flops))
 
     def _measure_long(self, long: _Waiting) -> None:
         """Measures untuned programs that take long while that is a small share of the time.

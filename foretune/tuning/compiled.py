@@ -71,8 +71,8 @@ def compile_default(model: Model, hardware: Hardware, extraction: Extraction) ->
     except ForetuneError:
         raise
     except Exception as error:  # TVM raises its own, ValueError, TypeError, and what C++ throws
-        found = failing_kernels(extraction.program, hardware)
-        named = "; ".join(f"kernel {name} ({why})" for name, why in found.items())
+        failing = failing_kernels(extraction.program, hardware)
+        named = "; ".join(f"kernel {name} ({why})" for name, why in failing.items())
         raise UnsupportedModelError(
             f"{model.name} cannot be compiled for this target: TVM refuses "
             f"{named or f'it ({last_line(error)})'}; leave that part out of the model"

@@ -58,7 +58,7 @@ class Confirmation:
         heaviest = sorted(
             tasks, key=lambda task: task.workload.weight * (task.best_s or 0.0), reverse=True
         )
-        waiting = [(task, found) for task in heaviest if (found := to_confirm(task))]
+        waiting = [(task, candidates) for task in heaviest if (candidates := to_confirm(task))]
         if not waiting:
             return False
         self._bench.progress.phase(phase)
@@ -82,20 +82,20 @@ def to_confirm(task: Task) -> list[Candidate]:
     and others were much faster on their own.
     """
     standings, unproven = task.history.standings, task.unproven
-    found = task.contenders()
+    contenders = task.contenders()
     champion = next(iter(standings.last_comparison()), None)
-    news = any(not standings.was_compared(c.key) for c in found) and (
-        task.history.tried_since_comparison or _is_doubtful(task, champion, found)
+    news = any(not standings.was_compared(c.key) for c in contenders) and (
+        task.history.tried_since_comparison or _is_doubtful(task, champion, contenders)
     )
-    found += unproven
-    if not found or (task.confirmed and not news and not unproven):
+    contenders += unproven
+    if not contenders or (task.confirmed and not news and not unproven):
         return []
     if champion is not None:
-        found.append(champion.candidate)
-    found += [candidate for candidate, _ in task.baselines.missing()]
+        contenders.append(champion.candidate)
+    contenders += [candidate for candidate, _ in task.baselines.missing()]
     if not task.baselines.without_untuned and not _untuned_is_no_rival(task):
-        found.append(task.space.untuned)
-    distinct = {candidate.key: candidate for candidate in found}
+        contenders.append(task.space.untuned)
+    distinct = {candidate.key: candidate for candidate in contenders}
     # A baseline with nothing beside it needs no comparison.
     return [] if len(distinct) == 1 and not task.tuned else list(distinct.values())
 

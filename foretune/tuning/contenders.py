@@ -86,14 +86,14 @@ def contenders(tasks: Sequence[Task]) -> list[Contender]:
     known = [task for task in tasks if task.best is not None and task.best_s is not None]
     seconds = {task: task.workload.weight * (task.best_s or 0.0) for task in known}
     total = sum(seconds.values())
-    found: list[Contender] = []
+    contenders: list[Contender] = []
     for task in sorted(known, key=lambda each: -seconds[each]):
         best = task.best
         if seconds[task] < _SHARE * total or best is None or not task.tuned:
             continue
         others = [c for c in task.contenders(_EACH + 1, _WITHIN) if c.key != best.key]
-        found += [Contender(task.workload.name, task.workload.key, c) for c in others[:_EACH]]
-    return found[:_MOST]
+        contenders += [Contender(task.workload.name, task.workload.key, c) for c in others[:_EACH]]
+    return contenders[:_MOST]
 
 
 def most_contenders(network_s: float) -> int:
@@ -144,12 +144,12 @@ def try_in_network(
 
 def faster_ones(tried: Sequence[Trying]) -> dict[str, Candidate]:
     """The fastest contender of each task for which there is a faster one, by workload key."""
-    found: dict[str, Trying] = {}
+    fastest: dict[str, Trying] = {}
     for each in tried:
-        known = found.get(each.contender.key)
+        known = fastest.get(each.contender.key)
         if each.faster and (known is None or each.ratio < known.ratio):
-            found[each.contender.key] = each
-    return {key: each.contender.candidate for key, each in found.items()}
+            fastest[each.contender.key] = each
+    return {key: each.contender.candidate for key, each in fastest.items()}
 
 
 def _round(calls: Sequence[Callable[[], Any]], each: int) -> list[float]:
@@ -166,9 +166,9 @@ def _round(calls: Sequence[Callable[[], Any]], each: int) -> list[float]:
 
 def _seconds(call: Callable[[], Any], calls: int) -> float:
     """Median seconds of some calls in a row."""
-    found = []
+    readings = []
     for _ in range(calls):
         began = time.perf_counter()
         call()
-        found.append(time.perf_counter() - began)
-    return float(np.median(found))
+        readings.append(time.perf_counter() - began)
+    return float(np.median(readings))

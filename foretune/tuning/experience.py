@@ -103,7 +103,7 @@ def _with_candidates(journal: Journal, hardware: Hardware) -> list[_Group]:
     for record in in_order(journal.records()):
         if record.hardware in machines:
             groups.setdefault((record.workload, record.hardware), []).append(record)
-    found: list[_Group] = []
+    made: list[_Group] = []
     for (workload, machine), records in groups.items():
         program = journal.workloads().get(workload)
         if program is None or not any(record.is_counted for record in records):
@@ -114,5 +114,5 @@ def _with_candidates(journal: Journal, hardware: Hardware) -> list[_Group]:
             logger.warning("nothing is learned from %s: %s", program.name, error)
             continue
         trials = with_candidates([record for record in records if record.is_counted], space)
-        found.append(_Group(trials, Standings(records)))
-    return found
+        made.append(_Group(trials, Standings(records)))
+    return made

@@ -167,7 +167,7 @@ class PlanSearch:
         try:
             _require_here(hardware)
             with _folder(place.work_dir) as folder:
-                found = FoundPlan.of(
+                plan = FoundPlan.of(
                     search_plans(
                         source,
                         hardware,
@@ -186,18 +186,18 @@ class PlanSearch:
             why = first_line(error)
             self.progress.stopped(f"plans are not searched, the default plan is used: {why}")
             return FoundPlan(None, _unsearched(why), time.monotonic() - began)
-        self.progress.phase(_outcome(found))
-        return self._agreed(found, source, place.journal)
+        self.progress.phase(_outcome(plan))
+        return self._agreed(plan, source, place.journal)
 
-    def _agreed(self, found: FoundPlan, source: Model, journal: Journal | None) -> FoundPlan:
+    def _agreed(self, plan: FoundPlan, source: Model, journal: Journal | None) -> FoundPlan:
         """What another tuner in the same directory has decided on meanwhile, if one has."""
         if journal is None:
-            return found
+            return plan
         journal.refresh()
         other = self.known(journal, source)
         if other is None:
-            return found
-        return replace(other, seconds=found.seconds, earlier_s=found.earlier_s)
+            return plan
+        return replace(other, seconds=plan.seconds, earlier_s=plan.earlier_s)
 
 
 def _unsearched(why: str) -> Mapping[str, Any]:
@@ -206,11 +206,11 @@ def _unsearched(why: str) -> Mapping[str, Any]:
     return Planned(stopped=why).to_json()
 
 
-def _outcome(found: FoundPlan) -> str:
-    if found.plan is None:
-        return f"plans: the default plan stays: {found.report['stopped']}"
+def _outcome(plan: FoundPlan) -> str:
+    if plan.plan is None:
+        return f"plans: the default plan stays: {plan.report['stopped']}"
     return (
-        f"plans: another plan is {found.report['ratio']:.3f} times as fast as the default plan "
+        f"plans: another plan is {plan.report['ratio']:.3f} times as fast as the default plan "
         "beside it, and is tuned"
     )
 

@@ -359,13 +359,13 @@ class Proof:
         from foretune.graph import first_difference
 
         try:
-            found = first_difference(
+            difference = first_difference(
                 self.model, self.hardware, given.arrays, called=given.name, seconds=_BISECTING_S
             )
         except Exception as error:  # parts of a network may fail where the whole one did not
             logger.info("the first operator that differs was not found: %s", error)
             return ""
-        return "" if found is None else found.describe()
+        return "" if difference is None else difference.describe()
 
     def _time_alone(self) -> None:
         """Times original and default, one after the other, in this process."""

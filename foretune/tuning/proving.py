@@ -80,18 +80,18 @@ class Proving:
             BadInputError: It cannot be taken apart or compiled, or computes something else.
         """
         proving = time.perf_counter()
-        planning, found = self.choices.planning, None
+        planning, plan = self.choices.planning, None
         if planning is not None:
             what = loaded(what)
-            found = planning.known(journal, what)
-        if found is None:
+            plan = planning.known(journal, what)
+        if plan is None:
             prepared = prepare(what, self.hardware, self.choices.without, self.choices.plan)
         else:
-            prepared = self._as_before(what, found)
-        begun = Begun(prepared, _prove(prepared, self.hardware, proving), found)
+            prepared = self._as_before(what, plan)
+        begun = Begun(prepared, _prove(prepared, self.hardware, proving), plan)
         if begun.proof is not None:
             self._tell(begun.proof)
-        if found is None and isinstance(prepared.source, Model):
+        if plan is None and isinstance(prepared.source, Model):
             begun = self._planned(begun, prepared.source, journal)
         if begun.found is not None and begun.proof is not None:
             begun.proof.network = replace(begun.proof.network, plans=begun.found.report)
@@ -106,37 +106,37 @@ class Proving:
             most_s = SHARE * self.budget.seconds
             left_s = self.budget.seconds + self.began - time.perf_counter()
         where = Place(self.files.work_dir, journal, min(most_s, left_s))
-        found = self.choices.planning.run(
+        plan = self.choices.planning.run(
             source, self.hardware, where, seed=self.seed, without=self.choices.without
         )
-        if found.plan is None or begun.proof is None:
-            return replace(begun, found=found)
-        return self._replanned(found, begun.prepared, begun.proof)
+        if plan.plan is None or begun.proof is None:
+            return replace(begun, found=plan)
+        return self._replanned(plan, begun.prepared, begun.proof)
 
-    def _as_before(self, what: Any, found: FoundPlan) -> Prepared:
+    def _as_before(self, what: Any, plan: FoundPlan) -> Prepared:
         """A network with the plan that an earlier run tuned."""
         try:
-            return prepare(what, self.hardware, self.choices.without, found.plan)
+            return prepare(what, self.hardware, self.choices.without, plan.plan)
         except BadInputError as error:
             raise BadInputError(
                 f"a run that is resumed tunes the plan that its journal holds, but that does not "
                 f"fit any more: {error}; start anew with --fresh"
             ) from error
 
-    def _replanned(self, found: FoundPlan, prepared: Prepared, proof: Proof) -> Begun:
+    def _replanned(self, plan: FoundPlan, prepared: Prepared, proof: Proof) -> Begun:
         """The network with another plan, proven and told; as it was where that cannot be."""
         began, spent_s = time.perf_counter(), proof.network.proof_s
         try:
-            other = prepare(prepared.source, self.hardware, self.choices.without, found.plan)
+            other = prepare(prepared.source, self.hardware, self.choices.without, plan.plan)
             assert other.extraction is not None, "a plan is for a network"
             again = Proof(proof.model, self.hardware, other.extraction, began, spent_s)
             self._tell(again)
-            return Begun(other, again, found)
+            return Begun(other, again, plan)
         except BadInputError as error:
             spent_s += time.perf_counter() - began
             proof.network = replace(proof.network, proof_s=spent_s)
             logger.warning("the plan that was found is not tuned, the default plan is: %s", error)
-            refused = found.refused(f"the plan that was found cannot be proven: {error}")
+            refused = plan.refused(f"the plan that was found cannot be proven: {error}")
             return Begun(prepared, proof, refused)
 
     def _tell(self, proof: Proof) -> None:

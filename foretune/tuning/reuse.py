@@ -78,11 +78,11 @@ def misfit(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def _that_matters(environment: Mapping[str, Any]) -> dict[str, Any]:
-    found = {k: v for k, v in environment.items() if k not in _OF_NO_MATTER and k != "policy"}
+    settings = {k: v for k, v in environment.items() if k not in _OF_NO_MATTER and k != "policy"}
     for name, value in (environment.get("policy") or {}).items():
         if name not in _OF_NO_MATTER_IN_POLICY:
-            found[f"policy.{name}"] = list(value) if isinstance(value, tuple) else value
-    return found
+            settings[f"policy.{name}"] = list(value) if isinstance(value, tuple) else value
+    return settings
 
 
 @dataclass(frozen=True)

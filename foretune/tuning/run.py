@@ -216,8 +216,8 @@ class _Running:
     def _scores(self) -> dict[str, Any]:
         """What became of the scores that the cost model asked for, if it did."""
         models = {id(task.model): task.model for task in self.tuner.tasks}.values()
-        found = [model.status for model in models if model.status]
-        return {"scores": found[0]} if found else {}
+        statuses = [model.status for model in models if model.status]
+        return {"scores": statuses[0]} if statuses else {}
 
 
 def _end_answers(llm: Session | None, tuner: Tuner) -> None:

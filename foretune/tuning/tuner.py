@@ -152,16 +152,16 @@ class Tuner:
 
     def _measure(self, present: Round) -> Round | None:
         """Measures a round; the next one, where that was asked for meanwhile."""
-        found: list[Round] = []
+        rounds: list[Round] = []
 
         def ask() -> None:
             wanted = self._allocation.next(in_flight=len(present.owners))
-            found.append(Round.asked(self._bench, wanted))
+            rounds.append(Round.asked(self._bench, wanted))
 
         present.run(self._bench, meanwhile=ask if self._ahead else None)
         self._keeping.flush()
         self.after_round()
-        return next((each for each in found if each.owners), None)
+        return next((each for each in rounds if each.owners), None)
 
     def _nothing_measured(self) -> None:
         if self.interrupted:

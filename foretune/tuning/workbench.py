@@ -72,7 +72,7 @@ class Workbench:
             group: Tasks with their candidates.
             ended: Whether the run has come to its end with these tasks.
         """
-        pairs = [(task, candidate) for task, found in group for candidate in found]
+        pairs = [(task, candidate) for task, candidates in group for candidate in candidates]
         with self.spending.clock.on("measuring_s"):
             measurements = self.measurer.compare([candidate for _, candidate in pairs])
         now, elapsed_s = time.time(), self.spending.elapsed_s
@@ -89,5 +89,5 @@ class Workbench:
         ]
         self.keeping.write(records)
         left = iter(records)
-        for task, found in group:
-            task.take(list(itertools.islice(left, len(found))))
+        for task, candidates in group:
+            task.take(list(itertools.islice(left, len(candidates))))

@@ -1,4 +1,11 @@
-"""What is tuned: workloads, models, importers and the catalog."""
+"""What is tuned: workloads, models, importers and the catalog.
+
+``_base`` is the workload, ``model`` the network, ``importers`` and ``catalog`` make them.
+``element_types``, ``_roles``, ``_indices``, ``_index_inputs`` and ``_number_inputs`` say what
+parameters are, ``_signature`` what is computed, ``_siblings`` what a user's file may import.
+``training`` (``_training_families``, ``_training_operators``, ``_training_sizes``) is what models
+learn from.
+"""
 
 from foretune.workload._base import ColdWeights, Workload, cold_weights, mark_cold
 from foretune.workload._indices import index_limits, walk

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretune._arrays import Float32Array
 from foretune.errors import BadInputError
-from foretune.world._paths import NUMBERS, ActionTable, Floats
+from foretune.world._paths import NUMBERS, ActionTable
 
 if TYPE_CHECKING:
     import torch
@@ -36,8 +37,8 @@ class ActionInputs:
     """
 
     kinds: tuple[str, ...]
-    shift: Floats
-    factor: Floats
+    shift: Float32Array
+    factor: Float32Array
     relative: bool = False
 
     @classmethod
@@ -108,7 +109,7 @@ class ActionInputs:
         return actions._replace(kind=kind, texts=texts, numbers=scaled[:, :kept])
 
 
-def columns_of(table: ActionTable, relative: bool) -> Floats:
+def columns_of(table: ActionTable, relative: bool) -> Float32Array:
     """Texts and numbers of a table's actions, shape (A, e + N)."""
     numbers = table.numbers
     if relative:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretune.world._paths import Integers, Plan
+from foretune.world._paths import Plan
+
+if TYPE_CHECKING:
+    from foretune._arrays import IntArray
 
 _LEAST_NORM = 1e-6
 _DROPOUT = 0.1
@@ -334,7 +337,7 @@ class Member(nn.Module):
             count: Sequences.
         """
 
-        def numbers(each: Integers) -> Tensor:
+        def numbers(each: IntArray) -> Tensor:
             return torch.from_numpy(each).to(states.device)
 
         table = self.prepared(actions)

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy.typing as npt
-
+from foretune._arrays import Array
 from foretune._model_file import Arrays, read_model, write_model
 from foretune.errors import MissingDependencyError
 
@@ -28,7 +27,7 @@ class Part(abc.ABC):
     def restore(
         cls: type[_Own],
         meta: Mapping[str, Any],
-        arrays: Mapping[str, npt.NDArray[Any]],
+        arrays: Mapping[str, Array],
         *,
         device: str | None = None,
         threads: int | None = None,

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, Float32Array, IntArray
 from foretune.errors import BadInputError
 from foretune.features.tokens import argument_number
 from foretune.space import Action
-
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
 
 NUMBERS = 8
 """Numbers kept of an action; a tile of five factors and what else TVM's rules give fit."""
@@ -38,8 +35,8 @@ class ActionTable:
     """
 
     kinds: tuple[str, ...]
-    numbers: Floats
-    texts: Floats
+    numbers: Float32Array
+    texts: Float32Array
 
     def __post_init__(self) -> None:
         shape = (len(self.kinds), NUMBERS)
@@ -54,7 +51,7 @@ class ActionTable:
         return len(self.kinds)
 
     @classmethod
-    def of(cls, actions: Sequence[Action], texts: Floats) -> ActionTable:
+    def of(cls, actions: Sequence[Action], texts: Float32Array) -> ActionTable:
         """The table of actions whose texts are encoded already, float32 of shape (A, e)."""
         numbers = np.zeros((len(actions), NUMBERS), dtype=np.float32)
         for row, action in zip(numbers, actions, strict=True):
@@ -76,10 +73,10 @@ class Paths:
         workload: Of shape (P,): equal numbers for paths of one workload.
     """
 
-    states: Floats
+    states: Float32Array
     actions: ActionTable
-    steps: Sequence[tuple[Integers, Integers]]
-    workload: Integers
+    steps: Sequence[tuple[IntArray, IntArray]]
+    workload: IntArray
 
     def __post_init__(self) -> None:
         if len(self.workload) != len(self.steps):
@@ -97,7 +94,7 @@ class Paths:
         self._check("states", self.flat_states, len(self.states))
         self._check("actions", self.flat_actions, len(self.actions))
 
-    def _check(self, name: str, rows: Integers, there: int) -> None:
+    def _check(self, name: str, rows: IntArray, there: int) -> None:
         if len(rows) and not 0 <= rows.min() <= rows.max() < there:
             raise BadInputError(
                 f"{name} of paths must be rows from 0 to {there - 1}, but got {rows.min()} to "
@@ -108,41 +105,41 @@ class Paths:
         return len(self.steps)
 
     @cached_property
-    def lengths(self) -> Integers:
+    def lengths(self) -> IntArray:
         """T of each path."""
         return np.array([len(actions) for _, actions in self.steps], dtype=np.int64)
 
     @cached_property
-    def starts(self) -> Integers:
+    def starts(self) -> IntArray:
         """Where each path begins in ``flat_actions``; path p begins p later in ``flat_states``."""
         return np.cumsum(self.lengths) - self.lengths
 
     @cached_property
-    def flat_states(self) -> Integers:
+    def flat_states(self) -> IntArray:
         """The states of all paths, one path after the other."""
         return np.concatenate([np.zeros(0, np.int64), *(states for states, _ in self.steps)])
 
     @cached_property
-    def flat_actions(self) -> Integers:
+    def flat_actions(self) -> IntArray:
         """The actions of all paths, one path after the other."""
         return np.concatenate([np.zeros(0, np.int64), *(actions for _, actions in self.steps)])
 
     @cached_property
-    def initial(self) -> Integers:
+    def initial(self) -> IntArray:
         """The first state of each path."""
         return self.state_at(np.arange(len(self)), np.zeros(len(self), np.int64))
 
     @cached_property
-    def terminal(self) -> Integers:
+    def terminal(self) -> IntArray:
         """The last state of each path."""
         return self.state_at(np.arange(len(self)), self.lengths)
 
-    def state_at(self, path: Integers, step: Integers) -> Integers:
+    def state_at(self, path: IntArray, step: IntArray) -> IntArray:
         """States of paths after so many of their actions, of the shape of both."""
-        found: Integers = self.flat_states[self.starts[path] + path + step]
+        found: IntArray = self.flat_states[self.starts[path] + path + step]
         return found
 
-    def matrix(self) -> Integers:
+    def matrix(self) -> IntArray:
         """The actions of all paths, shape (P, longest), zeros behind the last of a path."""
         found = np.zeros((len(self), int(self.lengths.max())), dtype=np.int64)
         there = np.arange(found.shape[1]) < self.lengths[:, None]
@@ -160,14 +157,14 @@ class Windows:
         length: Actions in it.
     """
 
-    path: Integers
-    start: Integers
-    length: Integers
+    path: IntArray
+    start: IntArray
+    length: IntArray
 
     def __len__(self) -> int:
         return len(self.path)
 
-    def some(self, at: Integers) -> Windows:
+    def some(self, at: IntArray) -> Windows:
         """Those with these numbers."""
         return Windows(self.path[at], self.start[at], self.length[at])
 
@@ -206,11 +203,11 @@ class Draw:
         negatives: Other states, shape (n, longest, N).
     """
 
-    first: Integers
-    actions: Integers
-    targets: Integers
-    mask: npt.NDArray[np.bool_]
-    negatives: Integers
+    first: IntArray
+    actions: IntArray
+    targets: IntArray
+    mask: BoolArray
+    negatives: IntArray
 
     @classmethod
     def of(
@@ -247,8 +244,8 @@ class Draw:
 
 
 def _others(
-    paths: Paths, path: Integers, shape: tuple[int, ...], rng: np.random.Generator
-) -> Integers:
+    paths: Paths, path: IntArray, shape: tuple[int, ...], rng: np.random.Generator
+) -> IntArray:
     """Paths at random: every other one of the same workload, the rest of any."""
     by_workload = np.argsort(paths.workload, kind="stable")
     ordered = paths.workload[by_workload]
@@ -256,7 +253,7 @@ def _others(
     low, high = np.searchsorted(ordered, own, "left"), np.searchsorted(ordered, own, "right")
     low, high = np.broadcast_to(low, shape).copy(), np.broadcast_to(high, shape).copy()
     low[..., 1::2], high[..., 1::2] = 0, len(paths)
-    drawn: Integers = by_workload[low + (rng.random(shape) * (high - low)).astype(np.int64)]
+    drawn: IntArray = by_workload[low + (rng.random(shape) * (high - low)).astype(np.int64)]
     return drawn
 
 
@@ -272,13 +269,13 @@ class Plan:
         place: Of these, which result they end with.
     """
 
-    parent: tuple[Integers, ...]
-    action: tuple[Integers, ...]
-    ending: tuple[Integers, ...]
-    place: tuple[Integers, ...]
+    parent: tuple[IntArray, ...]
+    action: tuple[IntArray, ...]
+    ending: tuple[IntArray, ...]
+    place: tuple[IntArray, ...]
 
     @classmethod
-    def of(cls, start: Integers, actions: Integers, lengths: Integers) -> Plan:
+    def of(cls, start: IntArray, actions: IntArray, lengths: IntArray) -> Plan:
         """A plan for sequences.
 
         Args:

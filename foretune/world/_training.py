@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from foretune._arrays import IntArray
 from foretune._torch import limited_threads, seeded
 from foretune.world._dynamics import Inputs, Member
 from foretune.world._losses import rollout_loss
@@ -25,7 +25,6 @@ from foretune.world._weights import finished
 if TYPE_CHECKING:
     from foretune.world.transition import TransitionConfig
 
-Integers = npt.NDArray[np.int64]
 Say = Callable[[str], None]
 
 _TOLD_EVERY = 10
@@ -102,13 +101,13 @@ class Side:
         self.states = torch.from_numpy(paths.states).to(inputs.kind.device)
 
     @cached_property
-    def _plan(self) -> tuple[Integers, Plan]:
+    def _plan(self) -> tuple[IntArray, Plan]:
         """Distinct initial states, and all paths from these, common beginnings once."""
         paths = self.paths
         initial, start = np.unique(paths.initial, return_inverse=True)
         return initial, Plan.of(start, paths.matrix(), paths.lengths)
 
-    def at(self, states: Integers) -> Tensor:
+    def at(self, states: IntArray) -> Tensor:
         """Encoded states by number, shape (..., d)."""
         return self.states[torch.from_numpy(states).to(self.states.device)]
 
@@ -192,7 +191,7 @@ def _draws(
         yield Draw.of(paths, windows.some(rows), config.cross, config.same, rng)
 
 
-def alike(lengths: Integers, budget: int, rng: np.random.Generator) -> list[Integers]:
+def alike(lengths: IntArray, budget: int, rng: np.random.Generator) -> list[IntArray]:
     """Numbers of sequences in batches of like length, so that little of a batch is filled up.
 
     Args:

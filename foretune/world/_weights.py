@@ -6,16 +6,15 @@ Imported where a network is made, never earlier: PyTorch is optional.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
+from foretune._arrays import Array
 from foretune.errors import BadInputError
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 def weights_of(network: nn.Module) -> Arrays:
@@ -26,7 +25,7 @@ def weights_of(network: nn.Module) -> Arrays:
     }
 
 
-def with_weights(network: nn.Module, weights: Mapping[str, npt.NDArray[Any]]) -> nn.Module:
+def with_weights(network: nn.Module, weights: Mapping[str, Array]) -> nn.Module:
     """The network with stored weights."""
     network.load_state_dict(
         {name: torch.from_numpy(weight.astype(np.float32)) for name, weight in weights.items()}

@@ -19,13 +19,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, Float32Array
 from foretune._model_file import Arrays, check
 from foretune.errors import BadInputError, RecordError
 from foretune.world._part import Part
-
-Floats = npt.NDArray[np.float32]
 
 SCHEMA = "foretune.feature_states/1"
 """Of what ``FeatureStates.dump`` gives. Another number when arrays change meaning."""
@@ -47,7 +45,7 @@ class FeatureStates(Part):
         directions: P / s, shape (V, d - 1).
     """
 
-    def __init__(self, shift: Floats, factor: Floats, directions: Floats) -> None:
+    def __init__(self, shift: Float32Array, factor: Float32Array, directions: Float32Array) -> None:
         self._shift, self._factor, self._directions = shift, factor, directions
 
     @property
@@ -61,7 +59,7 @@ class FeatureStates(Part):
         return int(self._directions.shape[1]) + 1
 
     @classmethod
-    def fit(cls, vectors: Floats, owner: Sequence[str], dimension: int) -> FeatureStates:
+    def fit(cls, vectors: Float32Array, owner: Sequence[str], dimension: int) -> FeatureStates:
         """Directions in which the programs of workloads differ.
 
         Args:
@@ -103,7 +101,7 @@ class FeatureStates(Part):
             (directions / max(length, _CONSTANT)).astype(np.float32),
         )
 
-    def of(self, vectors: Floats) -> Floats:
+    def of(self, vectors: Float32Array) -> Float32Array:
         """States, float32 of shape (n, d) and length 1, of features of shape (n, V).
 
         Raises:
@@ -131,7 +129,7 @@ class FeatureStates(Part):
     def restore(
         cls,
         meta: Mapping[str, Any],
-        arrays: Mapping[str, npt.NDArray[Any]],
+        arrays: Mapping[str, Array],
         *,
         device: str | None = None,
         threads: int | None = None,

@@ -29,23 +29,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, Float32Array, IntArray
 from foretune._model_file import Arrays, check
 from foretune._options import Bounds, Count, Positive, constants, require_options, stored_options
 from foretune._registry import Registry
 from foretune.errors import BadInputError, RecordError, VersionMismatchError
 from foretune.world._action_inputs import PARTS, ActionInputs
 from foretune.world._part import Part, require
-from foretune.world._paths import (
-    NUMBERS,
-    ActionTable,
-    Floats,
-    Integers,
-    Paths,
-    Plan,
-    TransitionEpoch,
-)
+from foretune.world._paths import NUMBERS, ActionTable, Paths, Plan, TransitionEpoch
 
 if TYPE_CHECKING:
     import torch
@@ -147,7 +139,7 @@ class TransitionModel(Part):
         config: TransitionConfig,
         inputs: ActionInputs,
         members: Sequence[Member],
-        mean_terminal: Floats,
+        mean_terminal: Float32Array,
         *,
         history: Sequence[TransitionEpoch] = (),
         device: str | None = None,
@@ -194,12 +186,12 @@ class TransitionModel(Part):
 
     def rollout(
         self,
-        states: Floats,
+        states: Float32Array,
         table: ActionTable,
-        actions: Integers,
-        lengths: Integers,
-        start: Integers | None = None,
-    ) -> Floats:
+        actions: IntArray,
+        lengths: IntArray,
+        start: IntArray | None = None,
+    ) -> Float32Array:
         """Predicted terminal states, float32 of shape (members, n, d), of length 1.
 
         Sequences that begin alike are rolled out once as far as they are alike.
@@ -233,7 +225,7 @@ class TransitionModel(Part):
         return found
 
     def smooth_rollout(
-        self, state: Floats, steps: ActionTable, at: Integers, numbers: torch.Tensor
+        self, state: Float32Array, steps: ActionTable, at: IntArray, numbers: torch.Tensor
     ) -> torch.Tensor:
         """What ``rollout`` predicts of sequences that differ in numbers only, with gradients.
 
@@ -272,11 +264,11 @@ class TransitionModel(Part):
 
     def _check(
         self,
-        states: Floats,
+        states: Float32Array,
         table: ActionTable,
-        actions: Integers,
-        lengths: Integers,
-        start: Integers,
+        actions: IntArray,
+        lengths: IntArray,
+        start: IntArray,
     ) -> None:
         if states.shape[1] != self.dimension:
             raise BadInputError(
@@ -320,7 +312,7 @@ class TransitionModel(Part):
     def restore(
         cls,
         meta: Mapping[str, Any],
-        arrays: Mapping[str, npt.NDArray[Any]],
+        arrays: Mapping[str, Array],
         *,
         device: str | None = None,
         threads: int | None = None,

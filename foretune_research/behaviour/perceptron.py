@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from foretune._arrays import Float32Array, FloatArray, IndexArray
 from foretune._torch import limited_threads
-from foretune.cost._base import FloatArray
 from foretune.cost._examples import Scaling, group_batches
 from foretune.cost.behaviour.regressor import Arrays, Material
 from foretune.cost.behaviour.targets import bins_of
@@ -43,7 +42,7 @@ class PerceptronMember:
     scaling: Scaling
     threads: int
 
-    def correction(self, matrix: npt.NDArray[np.float32]) -> FloatArray:
+    def correction(self, matrix: Float32Array) -> FloatArray:
         """The network's numbers, shape (n, columns) -> (n,)."""
         if self.network is None or not len(matrix):
             return np.zeros(len(matrix))
@@ -188,7 +187,7 @@ def _loss(config: RegressorVariantsConfig, scores: Tensor, times: Tensor, lists:
     return loss
 
 
-def _inputs(matrix: npt.NDArray[np.float32], scaling: Scaling) -> npt.NDArray[np.float32]:
+def _inputs(matrix: Float32Array, scaling: Scaling) -> Float32Array:
     """Scaled columns, and beside each whether it is known."""
     known = (~np.isnan(matrix)).astype(np.float32)
     return np.concatenate([scaling(matrix), known], axis=1)
@@ -208,7 +207,7 @@ def _network(width: int) -> nn.Module:
 
 def over_sampled(
     times: FloatArray, bins: int, repetition: int, rng: np.random.Generator
-) -> npt.NDArray[np.intp]:
+) -> IndexArray:
     """Indices of programs, each at least once, so that bins are of one size as far as allowed.
 
     Args:

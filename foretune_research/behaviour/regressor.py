@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray, IndexArray
 from foretune._options import Bounds, Count, NotNegative, OneOf, Positive, Share
-from foretune.cost._base import FloatArray
 from foretune.cost.behaviour.columns import NAMES, PROGRAM_NAMES
 from foretune.cost.behaviour.line import Line
 from foretune.cost.behaviour.regressor import (
@@ -126,7 +125,7 @@ class RegressorVariants(Regressor):
 
         return PerceptronMember.of_arrays(arrays, self.config.threads)
 
-    def _useful(self, lessons: Sequence[Lesson]) -> npt.NDArray[np.intp]:
+    def _useful(self, lessons: Sequence[Lesson]) -> IndexArray:
         """The device's columns, too, where they are asked for and differ between devices."""
         useful = super()._useful(lessons)
         if not self.config.factor_columns:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 from foretune.describe import METRICS
 from foretune.errors import BadInputError
 from foretune_research.distillation.teaching import Answered

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 from foretune.cost.behaviour import prompts, reading
 from foretune.cost.behaviour.answers import read_scores
 from foretune.cost.behaviour.labels import SAMPLINGS, sampled

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, FloatArray, IndexArray
 from foretune._options import Bounds, Count, Fraction, OneOf, Positive, require_options
-from foretune.cost._base import FloatArray
 from foretune.cost._examples import group_batches
 from foretune.cost.behaviour.labels import SAMPLINGS, ClassWeights
 from foretune.errors import BadInputError
@@ -127,7 +126,7 @@ class AdaptedModel:
         self,
         prompts: Sequence[tuple[str, str]],
         targets: FloatArray,
-        numbers: npt.NDArray[np.intp],
+        numbers: IndexArray,
         seed: int,
     ) -> None:
         """Fine-tunes adapters and output.
@@ -232,14 +231,14 @@ class AdaptedModel:
         ids = self._tokenizer(program + "Answer:", add_special_tokens=False)["input_ids"]
         return [*head, *ids[: self.config.max_length - len(head)]]
 
-    def weights(self) -> dict[str, npt.NDArray[Any]]:
+    def weights(self) -> dict[str, Array]:
         """Adapters and output by name."""
         import peft
 
         state = peft.get_peft_model_state_dict(self._model)
         return {name: weight.detach().float().cpu().numpy() for name, weight in state.items()}
 
-    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, arrays: Mapping[str, Array]) -> None:
         """Takes what ``weights`` gave."""
         import peft
         import torch

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, FloatArray, IndexArray
 from foretune._model_file import check
 from foretune._options import refuse_unknown
-from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.behaviour import reading
@@ -134,7 +133,7 @@ class HfClassifier(Ranker):
         self._tuned, self.scale, self.strength = None, Ranker.scale, Ranker.strength
         prompts: list[tuple[str, str]] = []
         targets: list[FloatArray] = []
-        numbers: list[npt.NDArray[np.intp]] = []
+        numbers: list[IndexArray] = []
         for group in groups:
             if not judgeable(group.seconds):
                 continue
@@ -188,9 +187,7 @@ class HfClassifier(Ranker):
             )
         return self._scores(*self._prompts(group, batches))
 
-    def _scores(
-        self, prompts: Sequence[tuple[str, str]], legal: npt.NDArray[np.bool_]
-    ) -> FloatArray:
+    def _scores(self, prompts: Sequence[tuple[str, str]], legal: BoolArray) -> FloatArray:
         from foretune import _torch
 
         scores = np.full(len(legal), np.nan)
@@ -200,14 +197,12 @@ class HfClassifier(Ranker):
                 scores[legal] = self._tuned.scores(prompts)
         return scores
 
-    def _prompts(
-        self, group: Group, batches: Batches
-    ) -> tuple[list[tuple[str, str]], npt.NDArray[np.bool_]]:
+    def _prompts(self, group: Group, batches: Batches) -> tuple[list[tuple[str, str]], BoolArray]:
         return self._told(group.programs, batches, reading.device_of(group))
 
     def _told(
         self, programs: Sequence[Program], batches: Batches, device: Device | None
-    ) -> tuple[list[tuple[str, str]], npt.NDArray[np.bool_]]:
+    ) -> tuple[list[tuple[str, str]], BoolArray]:
         """Of each program that is described the prefix and its text; which these are."""
         found: dict[int, tuple[str, str]] = {}
         for rows, nests in batches:

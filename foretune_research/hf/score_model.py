@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 from foretune.cost.behaviour.prompts import PROMPT_VERSION, template
 from foretune.describe import METRICS, SCHEMA_VERSION
 from foretune.describe.text import TEXT_VERSION

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 from foretune.cost.behaviour import prompts
 from foretune.cost.behaviour.answers import Counts
 from foretune.cost.behaviour.scores import ScoreSource, scores_alone

@@ -4,6 +4,12 @@ A log holds decisions and no programs. Each builder here knows what some tool ma
 templates of AutoTVM by what their schedules do with the knobs, Ansor's programs by following their
 steps, kernels of Kernel Tuner by their parameters. What no builder knows has no nests, and nothing
 is claimed of it.
+
+Ansor: ``_ansor`` follows ``_ansor_steps`` over ``_ansor_stages`` of ``_ansor_operators``, with
+``_ansor_bounds``, to ``_ansor_nests``. AutoTVM: ``_autotvm`` by template, ``_autotvm_x86``,
+``_autotvm_matmul``, ``_autotvm_arm``, ``_autotvm_winograd_arm``, ``_autotvm_cuda``,
+``_autotvm_cuda_matmul``, ``_autotvm_winograd``, with ``_shapes``. ``_kernel_tuner`` has Kernel
+Tuner's; ``_building`` is what all build with.
 """
 
 from __future__ import annotations
@@ -12,9 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
+from foretune._arrays import IndexArray
 from foretune_research.logs import (
     _ansor,
     _autotvm,
@@ -32,8 +36,7 @@ if TYPE_CHECKING:
     from foretune.dataset import Group, Program
     from foretune.describe._nests import Nests
 
-Rows = npt.NDArray[np.intp]
-Batches = list[tuple[Rows, "Nests"]]
+Batches = list[tuple[IndexArray, "Nests"]]
 
 
 @dataclass(frozen=True)

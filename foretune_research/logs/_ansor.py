@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray, IndexArray
 from foretune.describe._nests import Nests
 from foretune_research.logs._ansor_nests import nests
 from foretune_research.logs._ansor_operators import (
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from foretune.dataset import Program
     from foretune.space.actions import Action
 
-Rows = npt.NDArray[np.intp]
-
 
 def matches(programs: Sequence[Program], workload: str) -> bool:
     """Whether these are programs of Ansor's, of an operator that is known here."""
@@ -38,7 +36,7 @@ def matches(programs: Sequence[Program], workload: str) -> bool:
 
 def build(
     programs: Sequence[Program], workload: str, reasons: Counter[str] | None = None
-) -> list[tuple[Rows, Nests]]:
+) -> list[tuple[IndexArray, Nests]]:
     """Nests of programs by the structure of their steps.
 
     Args:
@@ -96,8 +94,8 @@ def _by_structure(
 
 
 def _followed(
-    operations: Sequence[Operation], shape: tuple[Shape, ...], numbers: npt.NDArray[np.float64]
-) -> tuple[Rows, Nests]:
+    operations: Sequence[Operation], shape: tuple[Shape, ...], numbers: FloatArray
+) -> tuple[IndexArray, Nests]:
     """The rows that are described, of those given, and their nests."""
     counts = [_numbers_of(step) for step in shape]
     columns = np.split(numbers, np.cumsum(counts)[:-1], axis=1) if counts else []

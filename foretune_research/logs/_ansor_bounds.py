@@ -13,16 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, FloatArray
 from foretune.describe._nests import BLOCK, THREAD, VTHREAD
-from foretune_research.logs._ansor_operators import (
-    FloatArray,
-    Index,
-    NotDescribedError,
-    Number,
-    Read,
-)
+from foretune_research.logs._ansor_operators import Index, NotDescribedError, Number, Read
 from foretune_research.logs._ansor_stages import Axis, Fusion, Split, Stage
 
 _THREADS = (THREAD, VTHREAD)
@@ -89,7 +83,7 @@ class Place:
     terms: list[Terms] = field(default_factory=list)
     own: list[Terms] = field(default_factory=list)
     executed: FloatArray = field(default_factory=lambda: np.ones(1))
-    approximate: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, dtype=bool))
+    approximate: BoolArray = field(default_factory=lambda: np.zeros(1, dtype=bool))
 
     @property
     def rank(self) -> int:
@@ -117,14 +111,14 @@ class Place:
         return out
 
 
-def digits(terms: Terms, every: Number, values: Number) -> tuple[Terms, npt.NDArray[np.bool_]]:
+def digits(terms: Terms, every: Number, values: Number) -> tuple[Terms, BoolArray]:
     """``sum // every % values`` part by part, and where that is exact.
 
     Parts do not carry into each other when sizes divide each other. ``i // 4`` of
     ``i = 8 a + b`` (b < 8) is ``2 a + b // 4``; ``i % 4`` is ``b % 4``.
     """
     out: Terms = []
-    exact: npt.NDArray[np.bool_] = np.ones(1, dtype=bool)
+    exact: BoolArray = np.ones(1, dtype=bool)
     for part in terms:
         weight = part.coefficient
         whole = np.floor(weight / every)
@@ -285,8 +279,8 @@ def _loops(place: Place, count: int) -> None:
 
 def _unfused(
     relation: Fusion, sizes: dict[Axis, FloatArray], moved: dict[Axis, Terms]
-) -> npt.NDArray[np.bool_]:
-    exact: npt.NDArray[np.bool_] = np.ones(1, dtype=bool)
+) -> BoolArray:
+    exact: BoolArray = np.ones(1, dtype=bool)
     stride: FloatArray = np.ones(1)
     for part in reversed(relation.parts):
         moved[part], fits = digits(moved[relation.fused], stride, sizes[part])

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune.describe._nests import BLOCK, THREAD, VTHREAD, Access, Buffer, Nests, Statement, Term
 from foretune_research.logs._ansor_bounds import Loop, Place, Terms, places
 from foretune_research.logs._ansor_operators import (
-    FloatArray,
     Index,
     NotDescribedError,
     Number,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from foretune._arrays import FloatArray
+
 Number = float | FloatArray
 """One for all programs of a batch, or float64 of shape (n,)."""
 

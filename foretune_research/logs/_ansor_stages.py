@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune.describe._nests import SERIAL
-from foretune_research.logs._ansor_operators import Digit, FloatArray, Index, Number, Operation
+from foretune_research.logs._ansor_operators import Digit, Index, Number, Operation
 
 
 @dataclass(eq=False)

@@ -35,16 +35,10 @@ from typing import Any
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune.describe._nests import BLOCK, PARALLEL, SERIAL, THREAD, UNROLLED, VECTORIZED, VTHREAD
 from foretune.space.actions import Action
-from foretune_research.logs._ansor_operators import (
-    Digit,
-    FloatArray,
-    Index,
-    NotDescribedError,
-    Operation,
-    Read,
-)
+from foretune_research.logs._ansor_operators import Digit, Index, NotDescribedError, Operation, Read
 from foretune_research.logs._ansor_stages import (
     Axis,
     Fusion,

@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray, IndexArray
 from foretune.dataset import Program
-from foretune.describe._nests import FloatArray, Nests
+from foretune.describe._nests import Nests
 from foretune.space.actions import Action
 from foretune_research.logs._shapes import NoShapeError
-
-Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Template:
 
 def nests_of_log(
     templates: Mapping[str, Sequence[Template]], programs: Sequence[Program], workload: str
-) -> list[tuple[Rows, Nests]]:
+) -> list[tuple[IndexArray, Nests]]:
     """Nests of programs by the templates; those whose knobs are not the template's are in none.
 
     Args:
@@ -108,7 +106,7 @@ def task_of(workload: str) -> tuple[str, Sequence[Any]]:
 
 def _alike(
     programs: Sequence[Sequence[Action]], orders: Collection[str]
-) -> list[tuple[Rows, dict[str, list[tuple[Any, ...]]]]]:
+) -> list[tuple[IndexArray, dict[str, list[tuple[Any, ...]]]]]:
     """Rows of programs that are one batch, and the values of each of their knobs."""
     batches: dict[Any, tuple[list[int], list[Sequence[Action]]]] = {}
     for row, actions in enumerate(programs):
@@ -133,8 +131,8 @@ def _alike(
 
 
 def _tiles(
-    rows: Rows, knobs: Mapping[str, list[tuple[Any, ...]]], splits: Splits, template: Template
-) -> tuple[Rows, Tiles]:
+    rows: IndexArray, knobs: Mapping[str, list[tuple[Any, ...]]], splits: Splits, template: Template
+) -> tuple[IndexArray, Tiles]:
     """Those rows whose knobs are of the template, and their knobs."""
     good = np.ones(len(rows), bool)
     sizes, numbers = {}, {}

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from foretune.describe._nests import BLOCK, THREAD, VTHREAD, FloatArray, Nests
+from foretune._arrays import FloatArray
+from foretune.describe._nests import BLOCK, THREAD, VTHREAD, Nests
 from foretune_research.logs._autotvm import Splits, Template, Tiles
 from foretune_research.logs._building import Building, Index, Loop, Number, Of, Place
 from foretune_research.logs._shapes import conv_of

@@ -17,23 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.describe._nests import (
-    SERIAL,
-    Access,
-    Buffer,
-    FloatArray,
-    Nests,
-    Statement,
-    Term,
-)
+from foretune._arrays import Array, BoolArray, FloatArray, Int8Array
+from foretune.describe._nests import SERIAL, Access, Buffer, Nests, Statement, Term
 
-Number: TypeAlias = float | npt.NDArray[Any]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+Number: TypeAlias = float | Array
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ class Loop:
     """
 
     extent: FloatArray
-    kind: npt.NDArray[np.int8]
+    kind: Int8Array
     axis: str
     reduction: bool
     parts: dict[str, list[Digit]]
@@ -104,7 +95,7 @@ class Building:
 
     n: int
     gpu: bool = False
-    approximate: Mask = field(init=False)
+    approximate: BoolArray = field(init=False)
     _buffers: list[Buffer] = field(init=False, default_factory=list)
     _statements: list[tuple[tuple[Loop, ...], Statement]] = field(init=False, default_factory=list)
 
@@ -125,7 +116,7 @@ class Building:
         return len(self._buffers) - 1
 
     def loop(
-        self, axis: str, extent: Number, kind: int | npt.NDArray[np.int8] = SERIAL,
+        self, axis: str, extent: Number, kind: int | Int8Array = SERIAL,
         reduction: bool = False, letter: str = "",
     ) -> Loop:  # fmt: skip
         """A loop over a whole axis.
@@ -143,7 +134,7 @@ class Building:
         kinds = np.broadcast_to(np.asarray(kind, np.int8), (self.n,))
         return Loop(size, kinds, letter, reduction, {axis: [whole]}, one)
 
-    def mark(self, loop: Loop, kind: int, where: Mask | bool = True, letter: str = "") -> None:
+    def mark(self, loop: Loop, kind: int, where: BoolArray | bool = True, letter: str = "") -> None:
         """Makes it a loop of another kind in some programs (``where``), or in all."""
         loop.kind = np.where(where, np.int8(kind), loop.kind)
         loop.axis = letter or loop.axis

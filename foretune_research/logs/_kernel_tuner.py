@@ -20,16 +20,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import FloatArray, IndexArray
 from foretune.describe._nests import BLOCK, THREAD, UNROLLED, Nests
 from foretune_research.logs._building import Building, Loop, Of
 
 if TYPE_CHECKING:
     from foretune.dataset import Program
 
-FloatArray = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.intp]
 Columns = Mapping[str, FloatArray]
 
 _BANKS = 32
@@ -70,7 +68,7 @@ def as_run_on(hardware: str, programs: Sequence[Program], workload: str) -> Sequ
     return [type(p)(configuration={**(p.configuration or {}), "use_shmem": 1}) for p in programs]
 
 
-def build(programs: Sequence[Program], workload: str) -> list[tuple[Rows, Nests]]:
+def build(programs: Sequence[Program], workload: str) -> list[tuple[IndexArray, Nests]]:
     """Nests of configurations, by structure.
 
     Args:
@@ -89,7 +87,7 @@ def build(programs: Sequence[Program], workload: str) -> list[tuple[Rows, Nests]
     ]
 
 
-def _structures(columns: Columns) -> list[Rows]:
+def _structures(columns: Columns) -> list[IndexArray]:
     """Rows whose programs have the same loops: those with and those without shared memory."""
     shared = columns.get("use_shmem")
     if shared is None:

@@ -19,15 +19,12 @@ from foretune.tgraph import TGraphConfig
 
 if TYPE_CHECKING:
     import numpy as np
-    import numpy.typing as npt
     from torch import Tensor
 
+    from foretune._arrays import FloatArray, IndexArray
     from foretune.tgraph._training import Run
-    from foretune.tgraph.configurations import Rows
     from foretune.tgraph.graphs import Graph
     from foretune.tgraph.splits import Part
-
-    FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -111,14 +108,18 @@ class VariantsConfig(TGraphConfig):
 
         return losses.loss(scores, runtime, self)
 
-    def sampled(self, part: Part, rng: np.random.Generator) -> tuple[Rows, FloatArray]:
+    def sampled(self, part: Part, rng: np.random.Generator) -> tuple[IndexArray, FloatArray]:
         """Configurations of a step, drawn as the configuration says."""
         from foretune_research.tgraph import training
 
         return training.sample(part, self, rng)
 
     def scored(
-        self, graph: Graph, rows: Rows, seed: int, scores_of: Callable[[Rows], FloatArray]
+        self,
+        graph: Graph,
+        rows: IndexArray,
+        seed: int,
+        scores_of: Callable[[IndexArray], FloatArray],
     ) -> FloatArray:
         """Means over ``permutations`` orders where configurations are compared with their batch."""
         from foretune_research.tgraph import training

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, Float32Array
 from foretune._options import Bounds, Count
-from foretune.cost._examples import Examples, Floats, Labelled, Scaling, members_of
+from foretune.cost._examples import Examples, Labelled, Scaling, members_of
 from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.cost._tables import Table, informative
 from foretune.space import Space
@@ -112,7 +112,7 @@ class TGraphRanker(NeuralRanker):
 
     def _examples(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> tuple[Examples, npt.NDArray[np.bool_]]:
+    ) -> tuple[Examples, BoolArray]:
         from foretune.features import action_features
 
         own = action_features(programs, machine)
@@ -126,8 +126,8 @@ class TGraphRanker(NeuralRanker):
         return examples, np.ones(n, dtype=bool)
 
     def _anchors(
-        self, programs: Sequence[Program], own: Floats, machine: Hardware | None
-    ) -> Floats:
+        self, programs: Sequence[Program], own: Float32Array, machine: Hardware | None
+    ) -> Float32Array:
         """Columns of every program's anchors, shape (n, anchors, columns)."""
         found = np.empty((len(programs), self.config.anchors, own.shape[1]), np.float32)
         if not self.config.anchors:
@@ -164,7 +164,7 @@ class TGraphRanker(NeuralRanker):
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
-def _drawn(sketch: Sketch, machine: Hardware, count: int) -> Floats:
+def _drawn(sketch: Sketch, machine: Hardware, count: int) -> Float32Array:
     """Columns of candidates drawn from a sketch, shape (count, columns); few are repeated."""
     from foretune.dataset import Program
     from foretune.features import action_features

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from foretune.tgraph._training import FloatArray, Run
-from foretune.tgraph.configurations import Rows
+from foretune._arrays import FloatArray, IndexArray
+from foretune.tgraph._training import Run
 from foretune.tgraph.splits import Part
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class BestRun(Run):
 
 
 def scored_in_orders(
-    rows: Rows, permutations: int, seed: int, scores_of: Callable[[Rows], FloatArray]
+    rows: IndexArray, permutations: int, seed: int, scores_of: Callable[[IndexArray], FloatArray]
 ) -> FloatArray:
     """Means of scores over some orders, since each is compared with its batch; 0: the given one."""
     rng = np.random.default_rng(seed)
@@ -54,7 +54,7 @@ def scored_in_orders(
     return averaged_over(orders or [np.arange(len(rows))], lambda order: scores_of(rows[order]))
 
 
-def averaged_over(orders: Sequence[Rows], scores_of: Any) -> FloatArray:
+def averaged_over(orders: Sequence[IndexArray], scores_of: Any) -> FloatArray:
     """The mean of scores that were computed in several orders, each put back into place.
 
     Args:
@@ -67,7 +67,9 @@ def averaged_over(orders: Sequence[Rows], scores_of: Any) -> FloatArray:
     return total / len(orders)
 
 
-def sample(part: Part, config: VariantsConfig, rng: np.random.Generator) -> tuple[Rows, FloatArray]:
+def sample(
+    part: Part, config: VariantsConfig, rng: np.random.Generator
+) -> tuple[IndexArray, FloatArray]:
     """Configurations of a step and their run times, ``config.batch`` at most.
 
     Source: section 2.2.5 of the paper (uniform); the released code's sampler, which is off there

@@ -3,6 +3,10 @@
 ``text`` writes programs as short canonical texts; ``trajectories`` and ``states`` turn candidates
 into sequences of programs; ``encoder`` makes vectors of these, ``contrastive`` trains it;
 ``reader`` joins them for ``foretune.cost.world``; ``ranker`` has the switches.
+
+Besides: ``_program`` and ``_tokenizer`` write and read texts, ``_backbones`` are networks,
+``_tuples`` the training of encoders; ``programs`` replays candidates, ``following`` changes
+transitions, ``config`` what can be chosen.
 """
 
 from foretune_research.world.states import StateStore

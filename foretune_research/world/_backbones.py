@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretune_research.world._tokenizer import Integers, batches, windows
+from foretune._arrays import IntArray
+from foretune_research.world._tokenizer import batches, windows
 
 if TYPE_CHECKING:
     from foretune_research.world.encoder import EncoderConfig
@@ -181,13 +182,13 @@ class EncoderNetwork(nn.Module):
         room, stride, count = self._windows
         return room + (count - 1) * stride
 
-    def forward(self, texts: Sequence[Integers]) -> Tensor:
+    def forward(self, texts: Sequence[IntArray]) -> Tensor:
         """Tokens of n texts -> states of length 1, shape (n, dimension)."""
         return functional.normalize(self.head(self.pooled(texts)), dim=1, eps=1e-6)
 
-    def pooled(self, texts: Sequence[Integers]) -> Tensor:
+    def pooled(self, texts: Sequence[IntArray]) -> Tensor:
         """Tokens of n texts -> mean vector of each text's tokens, shape (n, width)."""
-        pieces: list[Integers] = []
+        pieces: list[IntArray] = []
         owners: list[int] = []
         before, after = self._around
         for owner, tokens in enumerate(texts):

@@ -16,15 +16,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import IntArray
 from foretune.errors import BadInputError
 from foretune.world._part import require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-Integers = npt.NDArray[np.int64]
 
 PAD = "<pad>"
 """Token that fills up batches; number 0 of a tokenizer trained here."""
@@ -84,7 +83,7 @@ def read_tokenizer(text: str) -> Tokenizer:
         raise ValueError(f"not a tokenizer: {error}") from error
 
 
-def numbered_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Integers]:
+def numbered_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[IntArray]:
     """The same where numbers are apart: a number n becomes the token V + n, V the vocabulary.
 
     Before → after: ``i1=64`` → the token of ``i1=``, V + 64.
@@ -103,7 +102,7 @@ def numbered_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Integers
     return found
 
 
-def tokens_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Integers]:
+def tokens_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[IntArray]:
     """The tokens of each text, without any that mark beginning or end.
 
     Raises:
@@ -142,8 +141,8 @@ def windows(length: int, size: int, stride: int, most: int) -> list[slice]:
 
 
 def batches(
-    pieces: Sequence[Integers], pad: int, budget: int
-) -> Iterator[tuple[Integers, Integers, Integers]]:
+    pieces: Sequence[IntArray], pad: int, budget: int
+) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
     """Pieces of like length together, filled up to the longest.
 
     Args:

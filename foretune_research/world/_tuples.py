@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from foretune._arrays import BoolArray, Float32Array, IntArray
 from foretune._torch import limited_threads, seeded
-from foretune.world._training import Descent, Integers, Say
+from foretune.world._training import Descent, Say
 from foretune.world._weights import finished
 
 if TYPE_CHECKING:
@@ -122,13 +122,13 @@ class _Tuples:
             ]
         )
 
-    def batches(self, rng: np.random.Generator) -> Iterator[Integers]:
+    def batches(self, rng: np.random.Generator) -> Iterator[IntArray]:
         """Numbers of states, at least two."""
         for batch in tuple_batches(self._sizes, self._config.intra, self._config.files, rng):
             if len(batch) > 1:
                 yield batch
 
-    def loss(self, batch: Integers, rng: np.random.Generator) -> tuple[Tensor, float]:
+    def loss(self, batch: IntArray, rng: np.random.Generator) -> tuple[Tensor, float]:
         """The loss of a batch, and the share of its states that were found."""
         network = self._encoder.network.train()
         first = [self._tokens[state] for state in batch.tolist()]
@@ -149,7 +149,7 @@ class _Tuples:
         others = cosines.detach().masked_fill(~there, -math.inf).max(dim=1).values
         return loss, float((positive.detach() > others).float().mean())
 
-    def _second(self, batch: Integers, rng: np.random.Generator) -> list[Integers]:
+    def _second(self, batch: IntArray, rng: np.random.Generator) -> list[IntArray]:
         """Tokens of each state's other view."""
         tokens = [self._tokens[state] for state in batch.tolist()]
         if self._rewrite is None or self._config.positives == "dropout":
@@ -163,7 +163,7 @@ class _Tuples:
             tokens[at] = new
         return tokens
 
-    def _negatives(self, batch: Integers) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    def _negatives(self, batch: IntArray) -> tuple[Float32Array, BoolArray]:
         """Weights of the states as negatives of one another and whether they are, (n, n)."""
         config = self._config
         same_file = self._file[batch][:, None] == self._file[batch]
@@ -215,7 +215,7 @@ def tuple_loss(
 
 def tuple_batches(
     sizes: Sequence[int], intra: int, files: int, rng: np.random.Generator
-) -> Iterator[npt.NDArray[np.int64]]:
+) -> Iterator[IntArray]:
     """States by which tuples are made, all of them once.
 
     Each file is shuffled and cut into blocks of ``intra + 1`` states, and its blocks are spread

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, Float32Array, IntArray
 from foretune._model_file import Arrays, check
 from foretune._options import Bounds, Count, Fraction, require_options
 from foretune.errors import BadInputError, MissingDependencyError, RecordError, unknown_name
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from foretune_research.world._backbones import EncoderNetwork
 
-Floats = npt.NDArray[np.float32]
 
 SCHEMA = "foretune.state-encoder/1"
 """Of what ``StateEncoder.dump`` gives. Another number when weights or windows change meaning."""
@@ -285,7 +284,7 @@ class StateEncoder(Part):
         """Tokens of a text that are all read; of a longer one, windows are spread over it."""
         return self.network.longest
 
-    def encode(self, texts: Sequence[str]) -> Floats:
+    def encode(self, texts: Sequence[str]) -> Float32Array:
         """The states of programs, float32 of shape (n, dimension) and length 1.
 
         The same text gives the same vector, but for rounding where others are encoded beside it.
@@ -295,7 +294,7 @@ class StateEncoder(Part):
         """
         return self._asked(texts, self.config.dimension, project=True)
 
-    def pooled(self, texts: Sequence[str]) -> Floats:
+    def pooled(self, texts: Sequence[str]) -> Float32Array:
         """What the backbone alone says of texts, float32 of shape (n, width).
 
         The mean over the tokens, before the projection: for texts that are no programs, such as
@@ -306,12 +305,12 @@ class StateEncoder(Part):
         """
         return self._asked(texts, self.width, project=False)
 
-    def tokens(self, texts: Sequence[str]) -> list[npt.NDArray[np.int64]]:
+    def tokens(self, texts: Sequence[str]) -> list[IntArray]:
         """The tokens of texts as the network reads them."""
         cut = tokens_of if self.config.published else numbered_tokens
         return cut(self.tokenizer, texts)
 
-    def _asked(self, texts: Sequence[str], columns: int, project: bool) -> Floats:
+    def _asked(self, texts: Sequence[str], columns: int, project: bool) -> Float32Array:
         import torch
 
         from foretune._torch import limited_threads
@@ -342,7 +341,7 @@ class StateEncoder(Part):
     def restore(
         cls,
         meta: Mapping[str, Any],
-        arrays: Mapping[str, npt.NDArray[Any]],
+        arrays: Mapping[str, Array],
         *,
         device: str | None = None,
         threads: int | None = None,

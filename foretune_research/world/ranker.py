@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from foretune._arrays import Float32Array
 from foretune.cost._table_ranker import Learner
-from foretune.cost._tables import Rows
 from foretune.cost.world import WorldRanker
 from foretune.cost.world.learning import Lesson, WorldConfig
 from foretune.cost.world.model import World
@@ -123,7 +123,7 @@ class WorldVariants(WorldRanker):
             super()._followed(lesson) if self.state == "predicted" else World(lesson.reader, None)
         )
 
-    def _ends(self, candidates: Sequence[Candidate]) -> Rows:
+    def _ends(self, candidates: Sequence[Candidate]) -> Float32Array:
         assert self._world is not None
         if self.state == "predicted":
             return super()._ends(candidates)
@@ -133,7 +133,7 @@ class WorldVariants(WorldRanker):
         states = self._world.reader.finals(candidates, self._cache)
         return np.stack([blank if state is None else state for state in states])
 
-    def _factors_of(self, machine: Hardware) -> Rows:
+    def _factors_of(self, machine: Hardware) -> Float32Array:
         factors = super()._factors_of(machine)
         return factors if self.hardware else np.zeros_like(factors)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost.world.actions import ActionBook, Floats, Integers
+from foretune._arrays import Array, Float32Array, IntArray
+from foretune.cost.world.actions import ActionBook
 from foretune_research.world.config import WorldStudyConfig
 from foretune_research.world.contrastive import TextFile, train_encoder
 from foretune_research.world.encoder import StateEncoder
@@ -104,30 +104,32 @@ class TextReader:
             _log.info("encoder: %.0f %% of the states found", 100 * history[-1].found)
         return cls(encoder)
 
-    def states_of(self, seen: Observed) -> tuple[Floats, list[Integers]]:
+    def states_of(self, seen: Observed) -> tuple[Float32Array, list[IntArray]]:
         """All states, and of each program those that it goes through."""
         place = {key: at for at, key in enumerate(seen.texts)}
         _log.info("encoding %d states", len(place))
         states = self.encoder.encode(list(seen.texts.values()))
         return states, [np.array([place[key] for key in one.states]) for one in seen.trajectories]
 
-    def actions(self, texts: Sequence[str]) -> Floats:
+    def actions(self, texts: Sequence[str]) -> Float32Array:
         """The texts as the encoder's backbone sees them."""
         return self.encoder.pooled(texts)
 
-    def initial(self, workload: Workload) -> Floats:
+    def initial(self, workload: Workload) -> Float32Array:
         """The encoded untransformed program."""
-        state: Floats = self._read([program_text(workload.module)])[0]
+        state: Float32Array = self._read([program_text(workload.module)])[0]
         return state
 
-    def finals(self, candidates: Sequence[Candidate], cache: Path | None) -> list[Floats | None]:
+    def finals(
+        self, candidates: Sequence[Candidate], cache: Path | None
+    ) -> list[Float32Array | None]:
         """The encoded programs before post-processors."""
         texts = final_texts(candidates, cache)
         made = [text for text in texts if text is not None]
         states = iter(self._read(made) if made else ())
         return [None if text is None else next(states) for text in texts]
 
-    def _read(self, texts: Sequence[str]) -> Floats:
+    def _read(self, texts: Sequence[str]) -> Float32Array:
         """The states of texts, and a warning the first time one is too long."""
         most = self.encoder.longest
         longest = max(texts, key=len)
@@ -140,13 +142,13 @@ class TextReader:
             )  # fmt: skip
         return self.encoder.encode(texts)
 
-    def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def dump(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """The encoder's."""
         return self.encoder.dump()
 
     @classmethod
     def restore(
-        cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], **given: Any
+        cls, meta: Mapping[str, Any], arrays: Mapping[str, Array], **given: Any
     ) -> TextReader:
         """Reverses ``dump``."""
         return cls(StateEncoder.restore(meta, arrays, **given))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from foretune import _tvm
+from foretune._arrays import Array
 from foretune.hardware import Hardware
 from foretune.measure._canary import build_canary, row_length
-from foretune.measure.gate import Array
 
 
 def _run(hardware: Hardware, rows: list[float]) -> tuple[list[Array], int]:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import BoolArray, FloatArray, IndexArray
 from foretune.cost.behaviour.columns import NAMES, columns, predicted
 from foretune.cost.behaviour.memory import Memory
 from foretune.cost.behaviour.scores import AnalyticScores, ScoreSource
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from foretune.describe import Behaviours, Nests
     from foretune.hardware import Device
 
-Rows = npt.NDArray[np.intp]
-
 
 def asked(
     source: ScoreSource,
@@ -32,7 +29,7 @@ def asked(
     memory: Memory | None = None,
     *,
     fills: bool = True,
-) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+) -> tuple[FloatArray, BoolArray]:
     """What a regressor reads of programs.
 
     Args:
@@ -81,7 +78,7 @@ def _remembered(
     return memory.columns(device, workload, keys, predicted(found, nests), theirs)
 
 
-def part_of(batch: tuple[Rows, Nests], survivors: Rows) -> tuple[Rows, Nests]:
+def part_of(batch: tuple[IndexArray, Nests], survivors: IndexArray) -> tuple[IndexArray, Nests]:
     """What survives of a batch."""
     rows, nests = batch
     kept = np.isin(rows, survivors)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost.behaviour._statements import Array, Flags, Places, Statements, suffix_products
+from foretune._arrays import BoolArray, FloatArray, IndexArray, Int8Array
+from foretune.cost.behaviour._statements import Statements, suffix_products
 from foretune.describe import (
     BLOCK,
     KIND_NAMES,
@@ -148,25 +147,25 @@ class Seen:
         statements: Shape (R, len(STATEMENT_COLUMNS)).
     """
 
-    work: Array
-    loops: Array
-    statements: Array
+    work: FloatArray
+    loops: FloatArray
+    statements: FloatArray
 
 
-def log2(values: Array) -> Array:
+def log2(values: FloatArray) -> FloatArray:
     """Base-2 logarithm of what is at least 1; less counts as 1."""
-    found: Array = np.log2(np.maximum(values, 1.0))
+    found: FloatArray = np.log2(np.maximum(values, 1.0))
     return found
 
 
-def _ratio(values: Array, to: Array | float) -> Array:
-    found: Array = np.clip(np.log2(np.maximum(values, 1e-9) / to), -_FAR, _FAR)
+def _ratio(values: FloatArray, to: FloatArray | float) -> FloatArray:
+    found: FloatArray = np.clip(np.log2(np.maximum(values, 1e-9) / to), -_FAR, _FAR)
     return found
 
 
-def _filled(count: Array, to: float) -> Array:
+def _filled(count: FloatArray, to: float) -> FloatArray:
     """Share of places that are used where ``count`` things are dealt to ``to`` in rounds."""
-    found: Array = count / (np.ceil(count / to) * to)
+    found: FloatArray = count / (np.ceil(count / to) * to)
     return found
 
 
@@ -187,11 +186,13 @@ def seen(statements: Statements, machine: Machine) -> Seen:
     )
 
 
-def _loop_columns(statements: Statements, inside: Array, touched: Array, machine: Machine) -> Array:
+def _loop_columns(
+    statements: Statements, inside: FloatArray, touched: FloatArray, machine: Machine
+) -> FloatArray:
     extents, kinds = statements.extents, statements.kinds
     live = extents > 1
     run = _run(kinds, extents, live)
-    depth: Array = np.cumsum(live, axis=1) - live.astype(np.float64)
+    depth: FloatArray = np.cumsum(live, axis=1) - live.astype(np.float64)
     unroll = statements.facts["unroll"][:, None]
     body = extents * inside[:, 1:]
     accesses = np.maximum(statements.present.sum(axis=1), 1)[:, None]
@@ -225,14 +226,14 @@ def _loop_columns(statements: Statements, inside: Array, touched: Array, machine
     return np.stack(columns, axis=2, dtype=np.float64)
 
 
-def _share(values: npt.NDArray[Any], of: Flags) -> Array:
+def _share(values: FloatArray, of: BoolArray) -> FloatArray:
     """Mean over some accesses, 0 without any: (R, A, P), (R, A) -> (R, P)."""
     total = np.einsum("rap,ra->rp", values.astype(np.float64), of.astype(np.float64))
-    found: Array = total / np.maximum(of.sum(axis=1), 1)[:, None]
+    found: FloatArray = total / np.maximum(of.sum(axis=1), 1)[:, None]
     return found
 
 
-def _run(kinds: npt.NDArray[np.int8], extents: Array, live: Flags) -> Array:
+def _run(kinds: Int8Array, extents: FloatArray, live: BoolArray) -> FloatArray:
     """Of each loop the iterations of it and its neighbours of the same kind, shape (R, P)."""
     rows, places = extents.shape
     so_far, total = np.ones((rows, places)), np.ones(rows)
@@ -255,7 +256,7 @@ def _run(kinds: npt.NDArray[np.int8], extents: Array, live: Flags) -> Array:
     return whole
 
 
-def _last(there: Flags) -> Places:
+def _last(there: BoolArray) -> IndexArray:
     """Of each row the last column that holds, -1 for none."""
     places = there.shape[1]
     if not places:
@@ -265,8 +266,8 @@ def _last(there: Flags) -> Places:
 
 
 def _statement_columns(
-    statements: Statements, inside: Array, touched: Array, machine: Machine
-) -> Array:
+    statements: Statements, inside: FloatArray, touched: FloatArray, machine: Machine
+) -> FloatArray:
     facts, extents, kinds = statements.facts, statements.extents, statements.kinds
     live = extents > 1
     executions, total = inside[:, 0] * facts["executed"], touched[:, 0]
@@ -297,18 +298,18 @@ def _statement_columns(
     return np.concatenate([np.stack(columns, axis=1), slots.reshape(rows, -1)], axis=1)
 
 
-def _accumulators(statements: Statements, inside: Array) -> Array:
+def _accumulators(statements: Statements, inside: FloatArray) -> FloatArray:
     """Elements stored by the loops within the innermost one that the store does not follow.
 
     These are sums that can be in flight at once; without such a loop, all of the inner ones.
     """
     held = (statements.extents > 1) & (statements.steps[:, 0] == 0) & (statements.kinds != THREAD)
     level = _last(held) + 1
-    found: Array = np.take_along_axis(inside, level[:, None], axis=1)[:, 0]
+    found: FloatArray = np.take_along_axis(inside, level[:, None], axis=1)[:, 0]
     return np.where(statements.store[:, 0], found, 1.0)
 
 
-def _access_columns(statements: Statements, executions: Array) -> Array:
+def _access_columns(statements: Statements, executions: FloatArray) -> FloatArray:
     """Of each access, shape (R, A, len(_ACCESS)); 0 of those that are not there."""
     extents, kinds, steps = statements.extents, statements.kinds, statements.steps
     live = extents > 1

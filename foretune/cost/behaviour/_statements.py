@@ -17,13 +17,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, FloatArray, IndexArray, Int8Array
 from foretune.describe import Access, Nests, Statement
-
-Array = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.intp]
 
 _FEW = 5
 """Accesses up to which statements share a batch; those with more have one of their own."""
@@ -78,23 +74,23 @@ class Statements:
             some iterations only, (R, A, P).
     """
 
-    program: Places
-    number: Places
-    slot: Places
-    kinds: npt.NDArray[np.int8]
-    extents: Array
-    axes: npt.NDArray[np.int8]
-    reduction: Flags
-    slots: Places
-    facts: dict[str, Array]
-    present: Flags
-    store: Flags
-    first: Places
-    element: Array
-    scope: npt.NDArray[np.int8]
-    parameter: Flags
-    touched: Array
-    steps: Array
+    program: IndexArray
+    number: IndexArray
+    slot: IndexArray
+    kinds: Int8Array
+    extents: FloatArray
+    axes: Int8Array
+    reduction: BoolArray
+    slots: IndexArray
+    facts: dict[str, FloatArray]
+    present: BoolArray
+    store: BoolArray
+    first: IndexArray
+    element: FloatArray
+    scope: Int8Array
+    parameter: BoolArray
+    touched: FloatArray
+    steps: FloatArray
 
     @classmethod
     def of(cls, members: Sequence[Member]) -> Statements:
@@ -154,7 +150,7 @@ def _rank(members: Sequence[Member]) -> int:
     )
 
 
-def _facts(members: Sequence[Member]) -> dict[str, Array]:
+def _facts(members: Sequence[Member]) -> dict[str, FloatArray]:
     found = {
         name: np.concatenate([getattr(each.statement, name) for each in members])
         for name in ("operations", "calls", "selects", "unroll", "executed")
@@ -165,7 +161,7 @@ def _facts(members: Sequence[Member]) -> dict[str, Array]:
     return found
 
 
-def suffix_products(values: Array) -> Array:
+def suffix_products(values: FloatArray) -> FloatArray:
     """Products along the last axis from each entry on, and 1: (..., P) -> (..., P + 1)."""
     found = np.ones((*values.shape[:-1], values.shape[-1] + 1))
     found[..., :-1] = np.cumprod(values[..., ::-1], axis=-1)[..., ::-1]
@@ -186,7 +182,7 @@ class _Moves:
         self.parameter = np.zeros(shape, bool)
         self._sizes = np.ones((*shape, rank))
         self._at: list[tuple[int, int, int, int, int]] = []
-        self._terms: list[tuple[Array, Array, Array]] = []
+        self._terms: list[tuple[FloatArray, FloatArray, FloatArray]] = []
 
     def add(self, nests: Nests, statement: Statement, start: int) -> None:
         """Takes the accesses of a statement into rows from ``start`` on."""
@@ -208,7 +204,7 @@ class _Moves:
                 self._at.append((start, len(nests), number, term.place, before + term.dimension))
                 self._terms.append((term.coefficient, term.values, term.every))
 
-    def moved(self) -> tuple[Array, Array]:
+    def moved(self) -> tuple[FloatArray, FloatArray]:
         """What is touched at each level, and the steps of each loop, in bytes."""
         rows, accesses, rank = self._sizes.shape
         spans = np.zeros((rows, accesses, self._places, rank))

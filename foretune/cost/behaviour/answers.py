@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 from foretune.describe import METRICS
 
 _LONGEST = 1 << 16

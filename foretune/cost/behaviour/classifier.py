@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, Float32Array, FloatArray
 from foretune._options import Count
-from foretune.cost._base import FloatArray
-from foretune.cost._examples import Examples, Floats, Labelled
+from foretune.cost._examples import Examples, Labelled
 from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour.labels import ClassWeights, lesson
@@ -141,11 +140,11 @@ class Classifier(NeuralRanker):
 
     def _examples(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> tuple[Examples, npt.NDArray[np.bool_]]:
+    ) -> tuple[Examples, BoolArray]:
         batches = reading.batches_of_candidates(programs, self._read_nests)
         return self._tokens(programs, batches, reading.device_of_machine(machine))
 
-    def _group_examples(self, group: Group) -> tuple[Examples, npt.NDArray[np.bool_]]:
+    def _group_examples(self, group: Group) -> tuple[Examples, BoolArray]:
         if self._cache is None:
             return self._read(group)
         keys = [program.key for program in group.programs]
@@ -165,7 +164,7 @@ class Classifier(NeuralRanker):
         legal = np.array([each is not None for each in found], dtype=bool)
         return _examples_of([each for each in found if each is not None]), legal
 
-    def _read(self, group: Group) -> tuple[Examples, npt.NDArray[np.bool_]]:
+    def _read(self, group: Group) -> tuple[Examples, BoolArray]:
         batches = reading.batches_of(group, self._read_nests)
         return self._tokens(group.programs, batches, reading.device_of(group))
 
@@ -178,7 +177,7 @@ class Classifier(NeuralRanker):
 
     def _tokens(
         self, programs: Sequence[Program], batches: Batches, device: Device | None
-    ) -> tuple[Examples, npt.NDArray[np.bool_]]:
+    ) -> tuple[Examples, BoolArray]:
         legal = np.zeros(len(programs), dtype=bool)
         if not batches:
             return _examples_of([]), legal
@@ -193,7 +192,7 @@ class Classifier(NeuralRanker):
         context = np.zeros((len(rows), 0), np.float32)
         return Examples(found.rows[order][mask], mask.sum(axis=1), context), legal
 
-    def _lesson(self, group: Group) -> tuple[Group, Floats | None]:
+    def _lesson(self, group: Group) -> tuple[Group, Float32Array | None]:
         learned, targets = lesson(group, self.config.sampling, self.seed)
         return learned, None if self.config.loss == "rank" else targets.astype(np.float32)
 
@@ -206,7 +205,7 @@ class Classifier(NeuralRanker):
         return weights.mse if self.config.loss == "mse" else weights.bce
 
 
-def _examples_of(tokens: Sequence[Floats]) -> Examples:
+def _examples_of(tokens: Sequence[Float32Array]) -> Examples:
     """Programs by their tokens, one array of shape (tokens, len(COLUMNS)) each."""
     rows = np.concatenate([np.zeros((0, len(COLUMNS)), np.float32), *tokens])
     counts = np.array([len(each) for each in tokens], dtype=np.intp)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 from foretune.describe import LIMITS, METRICS, Behaviours, Nests
 from foretune.hardware import FACTORS, Device
 

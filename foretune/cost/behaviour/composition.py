@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray, IndexArray
 from foretune.cost.behaviour.columns import MEMORY_NAMES, PROGRAM_NAMES, SCORE_NAMES
 
 _GAP = 0.5
@@ -14,7 +13,7 @@ _STEP, _ERROR, _LOST = 0.05, 0.1, 0.05
 """Scores of a language model are rounded, wrong by so much, and so often missing."""
 
 
-def composed(first: FloatArray, survivors: npt.NDArray[np.intp], second: FloatArray) -> FloatArray:
+def composed(first: FloatArray, survivors: IndexArray, second: FloatArray) -> FloatArray:
     """Every survivor before every program that was discarded; both in their own order.
 
     Args:
@@ -49,10 +48,10 @@ def lift(first: float, second: float) -> float:
     return first - second + _GAP
 
 
-def best_first(scores: FloatArray, seed: int) -> npt.NDArray[np.intp]:
+def best_first(scores: FloatArray, seed: int) -> IndexArray:
     """Rows by falling score; those that are tied in an order that the file's has no part in."""
     drawn = np.random.default_rng([seed, len(scores)]).permutation(len(scores))
-    order: npt.NDArray[np.intp] = np.lexsort((drawn, -np.nan_to_num(scores, nan=-np.inf)))
+    order: IndexArray = np.lexsort((drawn, -np.nan_to_num(scores, nan=-np.inf)))
     return order
 
 

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import BoolArray, FloatArray, IndexArray
 from foretune.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
     from foretune.dataset import Group
 
-Flags = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.intp]
 
 LEAST_GOOD = 32
 ONE_IN = 10
@@ -48,7 +45,7 @@ the rest: 2 : 2 : 1. ``"good_only"``: what the paper's second stage is taught wi
 """
 
 
-def good(seconds: FloatArray) -> Flags:
+def good(seconds: FloatArray) -> BoolArray:
     """The fastest ``max(32, 10 %)`` of the valid programs, shape (n,).
 
     Ten percent are rounded up; of equal ones the first. All that are valid, where there are no more
@@ -61,7 +58,7 @@ def good(seconds: FloatArray) -> Flags:
     return found
 
 
-def sampled(seconds: FloatArray, sampling: str, rng: np.random.Generator) -> Rows:
+def sampled(seconds: FloatArray, sampling: str, rng: np.random.Generator) -> IndexArray:
     """Indices of the programs that are learned from, in their order.
 
     Args:
@@ -88,7 +85,7 @@ def sampled(seconds: FloatArray, sampling: str, rng: np.random.Generator) -> Row
     return np.sort(chosen)
 
 
-def lesson(group: Group, sampling: str, seed: int) -> tuple[Group, Flags]:
+def lesson(group: Group, sampling: str, seed: int) -> tuple[Group, BoolArray]:
     """The programs of a group that are learned from, and which of these are good.
 
     Args:
@@ -101,13 +98,13 @@ def lesson(group: Group, sampling: str, seed: int) -> tuple[Group, Flags]:
     return group.subset(rows), good(group.seconds)[rows]
 
 
-def _fastest(seconds: FloatArray) -> Rows:
+def _fastest(seconds: FloatArray) -> IndexArray:
     """Valid programs, the fastest first."""
     order = np.argsort(seconds, kind="stable")
     return order[: int((~np.isnan(seconds)).sum())]
 
 
-def _drawn(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
+def _drawn(rows: IndexArray, most: int, rng: np.random.Generator) -> IndexArray:
     return rows if len(rows) <= most else rng.choice(rows, most, replace=False)
 
 
@@ -123,7 +120,7 @@ class ClassWeights:
     good: float = 1.0
 
     @classmethod
-    def of(cls, labels: Sequence[Flags] | Flags) -> ClassWeights:
+    def of(cls, labels: Sequence[BoolArray] | BoolArray) -> ClassWeights:
         """Counted over the labels of all groups."""
         joined = np.concatenate([np.atleast_1d(each) for each in labels]).astype(bool)
         total, good_ones = len(joined), int(joined.sum())

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray, IndexArray
 from foretune.cost.behaviour.columns import NAMES, PREDICTED
 from foretune.cost.behaviour.targets import OCTAVES, normalised
 
@@ -78,7 +77,7 @@ class Line:
         return found
 
 
-def _read(columns: FloatArray) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+def _read(columns: FloatArray) -> tuple[FloatArray, IndexArray]:
     """What the line reads of each program, and which of the two it is."""
     known = (~np.isnan(columns[:, _KNOWN])).astype(np.intp)
     read = columns[:, _AT][np.arange(len(columns)), known]

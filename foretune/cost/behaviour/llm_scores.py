@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 from foretune.cost.behaviour import prompts
 from foretune.cost.behaviour.answers import Counts, read_scores
 from foretune.cost.behaviour.scores import AnalyticScores, ScoreSource, scores_alone

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray
 from foretune.cost.behaviour.columns import MEMORY_NAMES, factor_columns
 from foretune.hardware import Device
 

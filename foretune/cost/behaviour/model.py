@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import FloatArray
 from foretune._options import require_type
 from foretune.cost import rankers
-from foretune.cost._base import Abilities, CostModel, FloatArray
+from foretune.cost._base import Abilities, CostModel
 from foretune.cost._opinions import opinion
 from foretune.cost._prior import RankerPrior
 from foretune.cost._ranker import Ranker

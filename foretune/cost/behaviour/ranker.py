@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, BoolArray, FloatArray
 from foretune._model_file import check
 from foretune._options import constants, require_type, stored_options
 from foretune.cost import rankers
-from foretune.cost._base import FloatArray
 from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.behaviour import reading
@@ -362,7 +361,7 @@ class BehaviourRanker(Ranker):
         programs: Sequence[Program],
         batches: reading.Batches,
         device: Device,
-    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    ) -> tuple[FloatArray, BoolArray]:
         memory = self._memory if self.memory_used else None
         return asked(self.source, workload, programs, batches, device, memory, fills=self._fills)
 
@@ -429,7 +428,7 @@ class BehaviourRanker(Ranker):
             "identities": self._identities.to_json(),
             "first": self._first is not None,
         }
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        arrays: dict[str, Array] = {}
         for name, each in self._regressors.items():
             arrays |= {f"{name}/{key}": value for key, value in each.arrays().items()}
         if len(self._memory):
@@ -480,7 +479,7 @@ class BehaviourRanker(Ranker):
             made._first = made._read_first(arrays["first"], threads)
         return made
 
-    def _read_first(self, content: npt.NDArray[Any], threads: Mapping[str, Any]) -> Ranker:
+    def _read_first(self, content: Array, threads: Mapping[str, Any]) -> Ranker:
         with tempfile.TemporaryDirectory() as folder:
             own = Path(folder) / "first.npz"
             own.write_bytes(content.tobytes())

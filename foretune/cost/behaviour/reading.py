@@ -10,9 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
+from foretune._arrays import IndexArray
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from foretune.hardware import Device, Hardware
     from foretune.space import Candidate
 
-Batches = list[tuple[npt.NDArray[np.intp], "Nests"]]
+Batches = list[tuple[IndexArray, "Nests"]]
 """Row numbers among the programs, and these as nests; what cannot be described is in none."""
 
 

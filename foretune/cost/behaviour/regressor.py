@@ -31,8 +31,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, Float32Array, FloatArray, IndexArray
 from foretune._options import (
     Bounds,
     Count,
@@ -43,7 +43,6 @@ from foretune._options import (
     require_options,
     stored_options,
 )
-from foretune.cost._base import FloatArray
 from foretune.cost.behaviour.columns import NAMES, OF_A_GROUP, PROGRAM_NAMES, SIGNS
 from foretune.cost.behaviour.line import Line
 from foretune.cost.behaviour.targets import normalised
@@ -53,7 +52,7 @@ from foretune.errors import BadInputError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, Array]
 
 _LEAST_DEVICES = 3
 """From which on members leave out whole devices."""
@@ -140,13 +139,13 @@ class Material:
         sizes: Programs of each group.
     """
 
-    matrix: npt.NDArray[np.float32]
+    matrix: Float32Array
     times: FloatArray
     begin: FloatArray
-    sizes: npt.NDArray[np.intp]
+    sizes: IndexArray
 
     @property
-    def group(self) -> npt.NDArray[np.intp]:
+    def group(self) -> IndexArray:
         """Number of the group of each program, shape (N,)."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
@@ -154,7 +153,7 @@ class Material:
 class Member(Protocol):
     """One trained correction."""
 
-    def correction(self, matrix: npt.NDArray[np.float32]) -> FloatArray:
+    def correction(self, matrix: Float32Array) -> FloatArray:
         """What it adds to the line's scores, shape (N, columns) -> (N,)."""
 
     def arrays(self) -> Arrays:
@@ -266,7 +265,7 @@ class Regressor:
         """Of corrections: without a line there is nothing else."""
         return self.config.believed if self.config.line else 1.0
 
-    def _useful(self, lessons: Sequence[Lesson]) -> npt.NDArray[np.intp]:
+    def _useful(self, lessons: Sequence[Lesson]) -> IndexArray:
         """Columns that differ within groups."""
         spread = np.zeros(len(NAMES))
         for each in lessons:
@@ -279,7 +278,7 @@ class Regressor:
             useful[0] = True
         return np.flatnonzero(useful)
 
-    def _folds(self, lessons: Sequence[Lesson], rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    def _folds(self, lessons: Sequence[Lesson], rng: np.random.Generator) -> IndexArray:
         """Of each group the fold it is left out in; a workload, or a device, is never cut."""
         devices = {each.device for each in lessons}
         by_device = self.config.fold == "device" or (
@@ -299,7 +298,7 @@ class Regressor:
             np.array([len(each.seconds) for each in lessons], dtype=np.intp),
         )
 
-    def _matrix(self, lesson: Lesson) -> npt.NDArray[np.float32]:
+    def _matrix(self, lesson: Lesson) -> Float32Array:
         return lesson.columns[:, self._kept].astype(np.float32)
 
     def meta(self) -> dict[str, Any]:

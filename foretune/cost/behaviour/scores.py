@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from foretune import describe
+from foretune._arrays import FloatArray
 from foretune._registry import Registry
-from foretune.cost._base import FloatArray
 from foretune.cost.behaviour.answers import Counts
 from foretune.describe import Behaviours, Nests
 from foretune.errors import BadInputError

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune import features
+from foretune._arrays import BoolArray, Float32Array
 from foretune.cost._boosters import Boosters
 from foretune.cost._perceptrons import Perceptrons
 from foretune.cost._table_ranker import Learner, TableRanker
-from foretune.cost._tables import Rows
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour._asked import asked
 from foretune.cost.behaviour.columns import (
@@ -50,7 +49,7 @@ _COLUMNS = [NAMES.index(name) for name in (*SCORE_NAMES, *LIMIT_NAMES, PREDICTED
 _UNKNOWN = -11.0
 """Stands for NaN: below what any column has."""
 _REMEMBERED_BYTES = 32 << 20
-_memory: Memory[Rows | None] = Memory(_REMEMBERED_BYTES)
+_memory: Memory[Float32Array | None] = Memory(_REMEMBERED_BYTES)
 """Columns by program and device: members of a joined ranker ask one after the other."""
 
 
@@ -110,7 +109,7 @@ class BehaviourTableRanker(TableRanker):
 
     def _matrix(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    ) -> tuple[Float32Array, BoolArray]:
         rows = self._behaviour(programs, machine)
         legal = np.array([row is not None for row in rows], dtype=bool)
         kept = [programs[at] for at in np.flatnonzero(legal).tolist()]
@@ -125,7 +124,7 @@ class BehaviourTableRanker(TableRanker):
 
     def _behaviour(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> list[Rows | None]:
+    ) -> list[Float32Array | None]:
         """Columns of each program, shape (1, columns); None of one that cannot be described."""
         candidates = reading.require_candidates(programs)
         if not candidates:
@@ -146,7 +145,7 @@ class BehaviourTableRanker(TableRanker):
         _memory.remember({place: stored[key] for key, place in places.items()})
         return [stored[program.key] for program in programs]
 
-    def _made(self, programs: Sequence[Program], device: Device) -> list[Rows | None]:
+    def _made(self, programs: Sequence[Program], device: Device) -> list[Float32Array | None]:
         batches = reading.batches_of_candidates(programs, self._read_nests)
         table, known = asked(AnalyticScores(), "", programs, batches, device)
         rows = np.nan_to_num(table[:, _COLUMNS], nan=_UNKNOWN).astype(np.float32)

@@ -19,9 +19,8 @@ bin of one program is not to be seen a thousand times: repetition is limited.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import FloatArray, IndexArray
 from foretune.errors import unknown_name
 
 TARGETS = ("octaves", "log", "linear")
@@ -66,6 +65,6 @@ def bin_weights(times: FloatArray, bins: int, repetition: float) -> FloatArray:
     return weights
 
 
-def bins_of(times: FloatArray, bins: int) -> npt.NDArray[np.intp]:
+def bins_of(times: FloatArray, bins: int) -> IndexArray:
     """Number of the bin of each time."""
     return np.minimum((times * bins).astype(np.intp), bins - 1)

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, Float32Array
 from foretune.cost.behaviour._loop_columns import (
     LOOP_COLUMNS,
     STATEMENT_COLUMNS,
@@ -77,8 +77,8 @@ class Tokens:
         mask: bool of shape (n, MOST_TOKENS): which are there. The device's always is.
     """
 
-    rows: npt.NDArray[np.float32]
-    mask: npt.NDArray[np.bool_]
+    rows: Float32Array
+    mask: BoolArray
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -117,9 +117,7 @@ def tokens_of(batches: Sequence[Nests], device: Device | None, decisions: Decide
     )
 
 
-def _slots(
-    batches: Sequence[Nests], machine: Machine
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+def _slots(batches: Sequence[Nests], machine: Machine) -> tuple[Float32Array, BoolArray]:
     """Loops and statements in the order of the programs; which of them there are."""
     orders = [_order(nests) for nests in batches]
     sizes = [len(nests) for nests in batches]
@@ -146,7 +144,7 @@ def _slots(
     return rows[:, :-1], live
 
 
-def _fill(rows: npt.NDArray[np.float32], parts: Sequence[Statements], machine: Machine) -> None:
+def _fill(rows: Float32Array, parts: Sequence[Statements], machine: Machine) -> None:
     """Writes what is said of statements and loops to where their tokens stand."""
     n, slots = rows.shape[:2]
     read = [seen(part, machine) for part in parts]
@@ -189,7 +187,7 @@ def _order(nests: Nests) -> list[tuple[str, int]]:
     return list(order)
 
 
-def _device_token(device: Device | None, gpu: bool, n: int) -> npt.NDArray[np.float32]:
+def _device_token(device: Device | None, gpu: bool, n: int) -> Float32Array:
     row = np.zeros(len(COLUMNS), np.float32)
     row[_IS_DEVICE] = 1.0
     own = [float(device is not None), float(gpu)]
@@ -202,7 +200,7 @@ def _device_token(device: Device | None, gpu: bool, n: int) -> npt.NDArray[np.fl
 
 def _decision_tokens(
     decisions: Decided,
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+) -> tuple[Float32Array, BoolArray]:
     longest = max(map(len, decisions))
     rows = np.zeros((len(decisions), longest, len(COLUMNS)), np.float32)
     given = np.zeros((len(decisions), longest), dtype=bool)
@@ -221,9 +219,7 @@ def _decision_tokens(
     return rows, given
 
 
-def _packed(
-    rows: npt.NDArray[np.float32], there: npt.NDArray[np.bool_], priority: npt.NDArray[np.float32]
-) -> Tokens:
+def _packed(rows: Float32Array, there: BoolArray, priority: Float32Array) -> Tokens:
     """The tokens that there are at the front, in their order; the weightiest if too many."""
     n, slots = there.shape
     if slots > MOST_TOKENS:

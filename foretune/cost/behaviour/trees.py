@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import xgboost
 
-from foretune.cost._base import FloatArray
+from foretune._arrays import Array, Float32Array, FloatArray, IndexArray
 from foretune.cost._boosters import bare_bytes
 from foretune.cost.behaviour.targets import bin_weights
 
@@ -40,7 +39,7 @@ class TreeMember:
 
     booster: xgboost.Booster | None
 
-    def correction(self, matrix: npt.NDArray[np.float32]) -> FloatArray:
+    def correction(self, matrix: Float32Array) -> FloatArray:
         """Sums of the trees, shape (n, columns) -> (n,)."""
         if self.booster is None or not len(matrix):
             return np.zeros(len(matrix))
@@ -129,13 +128,13 @@ def grow(
 
 def objective(
     config: RegressorConfig, material: Material, ranks: Ranks | None = None
-) -> Callable[[npt.NDArray[Any], Any], Gradients]:
+) -> Callable[[Array, Any], Gradients]:
     """The loss of the module's map, as XGBoost takes it."""
     weights = _weights(config, material)
     ranking = (ranks or _list)(config, material, weights)
     share = config.rank_share
 
-    def gradients(scores: npt.NDArray[Any], _data: Any) -> Gradients:
+    def gradients(scores: Array, _data: Any) -> Gradients:
         s = scores.astype(np.float64)
         force, curvature = ranking(s)
         left = _centred(s + material.times, material, weights)
@@ -156,7 +155,7 @@ def loss_of(config: RegressorConfig, material: Material) -> Callable[[FloatArray
     sizes = material.sizes[group]
     alike = np.ones(len(material.times))
 
-    def loss(scores: npt.NDArray[Any]) -> float:
+    def loss(scores: Array) -> float:
         s = scores.astype(np.float64)
         reached = np.log(np.maximum(_softmax(s / t, material.sizes), 1e-30))
         best = np.log(np.maximum(target, 1e-30))
@@ -196,7 +195,7 @@ def _list(config: RegressorConfig, material: Material, weights: FloatArray) -> R
     return ranking
 
 
-def _softmax(values: FloatArray, sizes: npt.NDArray[np.intp]) -> FloatArray:
+def _softmax(values: FloatArray, sizes: IndexArray) -> FloatArray:
     """Within groups that stand one after the other."""
     starts = np.cumsum(sizes) - sizes
     raised = np.exp(values - np.repeat(np.maximum.reduceat(values, starts), sizes))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import BoolArray, Float32Array, IntArray
 from foretune.space import Action, Candidate, Choice, ComputeLocation, Sketch
 from foretune.space.actions import Slot, Step, skeleton_of
 from foretune.world import action_text, steps_of
@@ -23,8 +23,6 @@ from foretune.world.transition import NUMBERS, ActionTable
 if TYPE_CHECKING:
     from foretune.workload import Workload
 
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
 
 _SKETCHES = 256
 _ACTIONS = 200_000
@@ -47,7 +45,7 @@ class Route:
 
     workload: Workload
     steps: ActionTable
-    at: Integers
+    at: IntArray
     slots: tuple[tuple[int, int, Slot], ...]
 
 
@@ -65,7 +63,7 @@ class _Steps:
         self._steps = [(step, _variables(step)) for step in skeleton_of(sketch)]
         self._known: list[dict[Any, int]] = [{} for _ in self._steps]
 
-    def rows(self, candidates: Sequence[Candidate]) -> Integers:
+    def rows(self, candidates: Sequence[Candidate]) -> IntArray:
         """Rows of the steps of candidates, shape (n, steps), -1 for one that is not there."""
         columns: list[Sequence[Any]] = list(zip(*(c.decisions for c in candidates), strict=True))
         self._name_locations(columns)
@@ -83,7 +81,7 @@ class _Steps:
             found[:, at] = [known[key] for key in keys]
         return found
 
-    def slots(self, there: npt.NDArray[np.bool_]) -> list[tuple[int, int, Slot]]:
+    def slots(self, there: BoolArray) -> list[tuple[int, int, Slot]]:
         """Step, place and slot of each number that is filled in, of the steps that are there."""
         kept = [step for (step, _), is_there in zip(self._steps, there, strict=True) if is_there]
         return [
@@ -143,7 +141,7 @@ class ActionBook:
         read: Texts of n actions to float32 of shape (n, e): ``Reader.actions``.
     """
 
-    def __init__(self, read: Callable[[Sequence[str]], Floats]) -> None:
+    def __init__(self, read: Callable[[Sequence[str]], Float32Array]) -> None:
         self._read = read
         self._forget()
 
@@ -163,7 +161,7 @@ class ActionBook:
         """The texts of all actions there are, by row."""
         return list(self._rows)
 
-    def paths(self, candidates: Sequence[Candidate]) -> tuple[Integers, Integers]:
+    def paths(self, candidates: Sequence[Candidate]) -> tuple[IntArray, IntArray]:
         """The steps of candidates.
 
         Returns:
@@ -207,7 +205,7 @@ class ActionBook:
         self._read_new()
         return ActionTable(tuple(self._kinds), self._numbers.rows, self._texts.rows)
 
-    def some(self, rows: Integers) -> ActionTable:
+    def some(self, rows: IntArray) -> ActionTable:
         """Those of ``table()`` with these rows."""
         self._read_new()
         kinds = tuple([self._kinds[row] for row in rows.tolist()])
@@ -250,16 +248,16 @@ class _Growing:
     """Rows of a matrix to which rows are added, without copying all of them each time."""
 
     def __init__(self) -> None:
-        self._held: Floats | None = None
+        self._held: Float32Array | None = None
         self._count = 0
 
     @property
-    def rows(self) -> Floats:
+    def rows(self) -> Float32Array:
         """All that were added, shape (n, columns)."""
         assert self._held is not None, "something has to be added first"
         return self._held[: self._count]
 
-    def append(self, rows: Floats) -> None:
+    def append(self, rows: Float32Array) -> None:
         """Adds rows."""
         count = self._count + len(rows)
         if self._held is None or count > len(self._held):

@@ -27,13 +27,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, Float32Array, IndexArray
 from foretune._model_file import Arrays, check
 from foretune.cost._examples import Examples, Labelled, Scaling
 from foretune.cost._listwise import SHARPNESS
 from foretune.cost._neural import NeuralConfig
-from foretune.cost._tables import Integers, Rows, Table, folds, informative
+from foretune.cost._tables import Table, folds, informative
 from foretune.dataset import judgeable
 from foretune.errors import RecordError
 
@@ -80,7 +80,7 @@ class Head:
     def __init__(
         self,
         weights: Arrays,
-        columns: Integers,
+        columns: IndexArray,
         rows: Scaling,
         factors: Scaling,
         device: str | None = None,
@@ -100,7 +100,9 @@ class Head:
             return "states"
         return "both" if len(self._rows.shift) > len(self._columns) else "actions"
 
-    def scores(self, states: torch.Tensor, described: torch.Tensor, factors: Rows) -> torch.Tensor:
+    def scores(
+        self, states: torch.Tensor, described: torch.Tensor, factors: Float32Array
+    ) -> torch.Tensor:
         """Scores, higher is better, with gradients.
 
         Args:
@@ -138,7 +140,7 @@ class Head:
     def restore(
         cls,
         meta: Mapping[str, Any],
-        arrays: Mapping[str, npt.NDArray[Any]],
+        arrays: Mapping[str, Array],
         device: str | None = None,
     ) -> Head:
         """What ``dump`` gave becomes a head that answers alike.

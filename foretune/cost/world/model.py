@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from foretune.cost.world.actions import ActionBook, Floats, Integers, Route
+from foretune._arrays import Array, Float32Array, IntArray
+from foretune.cost.world.actions import ActionBook, Route
 from foretune.cost.world.readers import READERS, Reader
 from foretune.errors import RecordError
 from foretune.space import Candidate
@@ -50,7 +50,7 @@ class World:
         self.transition = transition
         self.unaware = dict(unaware or {})
         self._book = ActionBook(reader.actions)
-        self._initial: dict[str, Floats] = {}
+        self._initial: dict[str, Float32Array] = {}
         self._warned: set[str] = set()
 
     @property
@@ -58,7 +58,7 @@ class World:
         """Numbers of a state."""
         return self.reader.dimension
 
-    def initial(self, workload: Workload) -> Floats:
+    def initial(self, workload: Workload) -> Float32Array:
         """z0, shape (d,)."""
         if workload.key not in self._initial:
             self._initial[workload.key] = self.reader.initial(workload)
@@ -68,8 +68,8 @@ class World:
         self,
         candidates: Sequence[Candidate],
         aware: bool = True,
-        initial: Floats | None = None,
-    ) -> Floats:
+        initial: Float32Array | None = None,
+    ) -> Float32Array:
         """zT, of length 1, float32 of shape (n, d).
 
         Args:
@@ -85,7 +85,7 @@ class World:
             found[at] = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-6)
         return rounded(found)
 
-    def each(self, candidates: Sequence[Candidate]) -> Floats:
+    def each(self, candidates: Sequence[Candidate]) -> Float32Array:
         """zT as each member predicts it, float32 of shape (members, n, d), not rounded."""
         assert self.transition is not None
         members = self.transition.config.members
@@ -95,8 +95,11 @@ class World:
         return found
 
     def _ends(
-        self, candidates: Sequence[Candidate], aware: bool = True, initial: Floats | None = None
-    ) -> Iterator[tuple[Integers, Floats]]:
+        self,
+        candidates: Sequence[Candidate],
+        aware: bool = True,
+        initial: Float32Array | None = None,
+    ) -> Iterator[tuple[IntArray, Float32Array]]:
         """Of each workload, which candidates are its own, and where each member has them end."""
         assert self.transition is not None
         self._book.trim()
@@ -138,10 +141,10 @@ class World:
             self._warned.add(text)
             _log.warning("world: %s", text)
 
-    def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def dump(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that is needed to score, as a JSON object and arrays."""
         meta: dict[str, Any] = {"target": self.reader.target}
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        arrays: dict[str, Array] = {}
         for name, part in (("reader", self.reader), ("transition", self.transition)):
             if part is not None:
                 meta[name], own = part.dump()
@@ -152,13 +155,13 @@ class World:
     def restore(
         cls,
         meta: Mapping[str, Any],
-        arrays: Mapping[str, npt.NDArray[Any]],
+        arrays: Mapping[str, Array],
         threads: int | None = None,
         device: str | None = None,
     ) -> World:
         """Reverses ``dump``."""
 
-        def own(name: str) -> dict[str, npt.NDArray[Any]]:
+        def own(name: str) -> dict[str, Array]:
             prefix = f"{name}/"
             return {
                 key.removeprefix(prefix): value
@@ -177,13 +180,13 @@ class World:
         return cls(reader, transition)
 
 
-def rounded(states: Floats) -> Floats:
+def rounded(states: Float32Array) -> Float32Array:
     """States to steps of 1/4096."""
-    found: Floats = (np.round(states * _GRID) / _GRID).astype(np.float32)
+    found: Float32Array = (np.round(states * _GRID) / _GRID).astype(np.float32)
     return found
 
 
-def by_workload(candidates: Sequence[Candidate]) -> list[tuple[Workload, Integers]]:
+def by_workload(candidates: Sequence[Candidate]) -> list[tuple[Workload, IntArray]]:
     """Each workload, and which candidates are its own."""
     rows: dict[str, list[int]] = {}
     for row, candidate in enumerate(candidates):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import Float32Array
 from foretune.cost.gbdt import program_vector
-from foretune.cost.world.actions import Floats
 from foretune.features import candidate_rows
 from foretune.space import Candidate
 from foretune.world import steps_of
@@ -39,7 +39,7 @@ class Measured:
     """
 
     candidates: Sequence[Candidate]
-    vectors: Floats
+    vectors: Float32Array
 
     @cached_property
     def workloads(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def measure(groups: Sequence[Group], count: int, seed: int, cache: Path | None =
     )
 
 
-def vectors_of(candidates: Sequence[Candidate], cache: Path | None) -> list[Floats | None]:
+def vectors_of(candidates: Sequence[Candidate], cache: Path | None) -> list[Float32Array | None]:
     """Features of the programs that candidates end in, shape (V,); None where TVM refuses one.
 
     Args:

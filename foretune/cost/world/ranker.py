@@ -34,12 +34,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from foretune import features as feature_room
+from foretune._arrays import BoolArray, Float32Array, FloatArray
 from foretune._options import constants, option_names, refuse_unknown, stored_options
 from foretune.cost._ranker_file import read_model, write_model
-from foretune.cost._tables import Rows, Table
+from foretune.cost._tables import Table
 from foretune.cost.gbdt_ranker import GbdtActionRanker
 from foretune.cost.world.head import READS, Head, train_head
 from foretune.cost.world.learning import Lesson, WorldConfig, _log, learn
@@ -54,7 +54,6 @@ from foretune.world import transition as transition_module
 if TYPE_CHECKING:
     import torch
 
-    from foretune.cost._base import FloatArray
     from foretune.cost.world.actions import Route
     from foretune.dataset import Group
     from foretune.hardware import Hardware
@@ -245,20 +244,20 @@ class WorldRanker(GbdtActionRanker):
 
     def _matrix(
         self, programs: Sequence[Program], machine: Hardware | None
-    ) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    ) -> tuple[Float32Array, BoolArray]:
         states, legal = self._states([program.candidate for program in programs])
         kept = [
             program for program, is_legal in zip(programs, legal.tolist(), strict=True) if is_legal
         ]
         return np.concatenate([states[legal], self.described(kept, machine)], axis=1), legal
 
-    def described(self, programs: Sequence[Program], machine: Hardware | None) -> Rows:
+    def described(self, programs: Sequence[Program], machine: Hardware | None) -> Float32Array:
         """phi and h of programs, shape (n, columns): zeros where the switches hide a column."""
         found = feature_room.action_features(programs, machine)
         found[:, self._hidden] = 0.0
         return found
 
-    def _states(self, candidates: Sequence[Candidate | None]) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    def _states(self, candidates: Sequence[Candidate | None]) -> tuple[Float32Array, BoolArray]:
         """State columns, shape (n, d), zeros for foreign programs; which rows are legal."""
         legal = np.ones(len(candidates), dtype=bool)
         if self._world is None:
@@ -273,7 +272,7 @@ class WorldRanker(GbdtActionRanker):
         legal[at] = ~np.isnan(found[at]).any(axis=1)
         return rounded(found), legal
 
-    def _ends(self, candidates: Sequence[Candidate]) -> Rows:
+    def _ends(self, candidates: Sequence[Candidate]) -> Float32Array:
         """The state columns of candidates, shape (n, d), NaN for one that TVM refuses."""
         assert self._world is not None
         return self._world.predicted(candidates, aware=not self._fitting)
@@ -356,8 +355,8 @@ class WorldRanker(GbdtActionRanker):
                 states = self._world.smooth(route, numbers)
             return self._head.scores(states, described, self._factors_of(machine))
 
-    def _factors_of(self, machine: Hardware) -> Rows:
-        factors: Rows = feature_room.machine_features(machine).astype(np.float32)
+    def _factors_of(self, machine: Hardware) -> Float32Array:
+        factors: Float32Array = feature_room.machine_features(machine).astype(np.float32)
         return factors
 
     def save(self, path: Path) -> None:

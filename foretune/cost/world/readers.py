@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Array, Float32Array, IntArray
 from foretune._model_file import check
 from foretune._registry import Registry
 from foretune.cost.gbdt import VECTOR_VERSION, program_vector
-from foretune.cost.world.actions import Floats, Integers
 from foretune.cost.world.programs import Measured, measure, vectors_of
 from foretune.features import FEATURE_VERSION, extract_untransformed
 from foretune.world.feature_states import FeatureStates
@@ -80,7 +79,7 @@ class Reader(Protocol):
     ) -> Reader:
         """One that learned from programs; ``held`` looks at those of other workloads."""
 
-    def states_of(self, seen: Any) -> tuple[Floats, list[Integers]]:
+    def states_of(self, seen: Any) -> tuple[Float32Array, list[IntArray]]:
         """All states, shape (S, d), and of each program the first it goes through to the last."""
 
     @property
@@ -91,16 +90,18 @@ class Reader(Protocol):
     def dimension(self) -> int:
         """d, the numbers of a state."""
 
-    def actions(self, texts: Sequence[str]) -> Floats:
+    def actions(self, texts: Sequence[str]) -> Float32Array:
         """What transitions read of the texts of n actions, shape (n, e)."""
 
-    def initial(self, workload: Workload) -> Floats:
+    def initial(self, workload: Workload) -> Float32Array:
         """z0, the state of the untransformed program, shape (d,)."""
 
-    def finals(self, candidates: Sequence[Candidate], cache: Path | None) -> list[Floats | None]:
+    def finals(
+        self, candidates: Sequence[Candidate], cache: Path | None
+    ) -> list[Float32Array | None]:
         """States of the programs that candidates end in, shape (d,); None where TVM refuses."""
 
-    def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def dump(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """What ``restore`` of the class takes."""
 
 
@@ -132,7 +133,7 @@ class FeatureReader:
         del seed, others
         return cls(FeatureStates.fit(seen.vectors, seen.owner, config.dimension))
 
-    def states_of(self, seen: Measured) -> tuple[Floats, list[Integers]]:
+    def states_of(self, seen: Measured) -> tuple[Float32Array, list[IntArray]]:
         """Initial and terminal states; of each program the first and the last.
 
         What is between is not known.
@@ -157,7 +158,7 @@ class FeatureReader:
         """Numbers of a state."""
         return self.states.dimension
 
-    def actions(self, texts: Sequence[str]) -> Floats:
+    def actions(self, texts: Sequence[str]) -> Float32Array:
         """Counts of words by hash: of each, and of each with the first, which names the action."""
         found = np.zeros((len(texts), _WORD_COLUMNS), dtype=np.float32)
         for row, text in zip(found, texts, strict=True):
@@ -165,27 +166,29 @@ class FeatureReader:
                 row[at] += sign
         return found
 
-    def initial(self, workload: Workload) -> Floats:
+    def initial(self, workload: Workload) -> Float32Array:
         """From the features of the untransformed program, as a compiler for CPUs reads it."""
         vector = program_vector(extract_untransformed(workload))
-        state: Floats = self.states.of(vector[None])[0]
+        state: Float32Array = self.states.of(vector[None])[0]
         return state
 
-    def finals(self, candidates: Sequence[Candidate], cache: Path | None) -> list[Floats | None]:
+    def finals(
+        self, candidates: Sequence[Candidate], cache: Path | None
+    ) -> list[Float32Array | None]:
         """From the features of the programs, which are made."""
         vectors = vectors_of(candidates, cache)
         made = [vector for vector in vectors if vector is not None]
         states = iter(self.states.of(np.stack(made)) if made else ())
         return [None if vector is None else next(states) for vector in vectors]
 
-    def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def dump(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """The states', and the versions of what they are made of."""
         meta, arrays = self.states.dump()
         return {**meta, **_VERSIONS}, arrays
 
     @classmethod
     def restore(
-        cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], **given: Any
+        cls, meta: Mapping[str, Any], arrays: Mapping[str, Array], **given: Any
     ) -> FeatureReader:
         """Reverses ``dump``."""
         check("the feature states", meta, **_VERSIONS)

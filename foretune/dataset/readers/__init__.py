@@ -15,6 +15,11 @@ example, is counted and left out. None of the readers needs TVM.
 
 A group knows its device where the caller, the log or the file's name says one that
 ``foretune.hardware.device`` knows.
+
+``_read`` is the door and finds out the format; ``ansor``, ``tenset``, ``autotvm``,
+``kernel_tuner``, ``metaschedule`` and ``miopen`` read one each. ``_streams`` opens files and
+archives, ``_parquet`` checks rows, ``_gathering`` is what all do alike, ``_kinds`` guesses operator
+kinds.
 """
 
 from foretune.dataset.readers._read import FORMATS, Reading, names_of, read

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from foretune.dataset._group import FloatArray, Group, Program
+from foretune._arrays import FloatArray
+from foretune.dataset._group import Group, Program
 from foretune.hardware import Device, Devices, compiled_generic, find_device, hardware_of
 from foretune.space.actions import Action, Argument
 

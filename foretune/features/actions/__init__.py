@@ -8,6 +8,8 @@
   beside its), ``_fit`` (what is said before anything is measured), ``_foreign`` (what others ran).
 - ``_decided``: decisions as columns of numbers; ``_blocks``: the untransformed program;
   ``_shared``: both, for the sections.
+
+``_tables``: names and sizes that its sections share.
 """
 
 from foretune.features.actions._columns import (

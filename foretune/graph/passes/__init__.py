@@ -3,6 +3,13 @@
 The idea: everything that inference does not need, or that can be computed at compile time, goes
 before tasks are cut, because a task that does not exist needs no trials. Each pass has a file of
 its own, or is TVM's. It runs under a guard: one that fails on a network is left out for it.
+
+``_guard`` is the guard; ``_decisions`` are what a plan may say. On operators: ``rewrites``,
+``recurrences``, ``integers``, ``batch_norms``, ``element_types``, ``normalizations``,
+``attention``, ``transposed_convolutions``, ``layouts``, ``transposes``, ``algorithms``,
+``packed_weights``, ``reshapes``; ``_sinking`` says what sinks below what. On tensor programs:
+``fusion``, ``winograd_tiles``. On calls: ``one_function``, ``cuda_graph``. ``_kernels`` and
+``_operands`` are for passes that make kernels.
 """
 
 from __future__ import annotations

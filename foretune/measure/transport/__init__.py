@@ -2,6 +2,9 @@
 
 ``Worker`` and ``Transport`` say what a job may rely on, wherever the work is done; ``Processes``
 keeps child processes, which may hold sessions on devices elsewhere.
+
+``_base`` is the door, ``processes`` keeps children, ``serve`` serves a device, ``tracker`` asks for
+one.
 """
 
 from foretune.measure.transport._base import Death, Reply, Task, Transport, Worker

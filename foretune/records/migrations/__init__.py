@@ -2,6 +2,8 @@
 
 A change of the schema is one more file in ``versions/`` with the next number, so that every store
 there is can be brought to it, and an older foretune can tell that it does not know it.
+
+``env`` is what Alembic runs, ``versions`` the changes.
 """
 
 VERSION_TABLE = "foretune_version"

@@ -2,7 +2,11 @@
 
 ``create`` makes one by name; ``register`` or an entry point in the group ``foretune.proposers``
 adds one. A factory is called as ``factory(space, rng, **options)`` and returns a ``Proposer``.
-Strategies that edit programs take one by name (``mcts``, ``evolutionary``)."""
+Strategies that edit programs take one by name (``mcts``, ``evolutionary``).
+
+``_base`` is the door. ``random`` draws; ``heuristic`` and ``learned`` rank what is drawn
+(``_ranked``, ``_policy``); ``llm`` asks a language model (``_prompts``, ``_answers``).
+"""
 
 from __future__ import annotations
 

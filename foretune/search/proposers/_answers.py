@@ -59,9 +59,9 @@ def decided(text: str, reading: Reading) -> list[Any]:
     """The proposals of an answer, as they stand in its JSON object."""
     data = first_object(said(text))
     if data is not None:
-        found = data.get("proposals")
-        if isinstance(found, list) and found:
-            return found
+        listed = data.get("proposals")
+        if isinstance(listed, list) and listed:
+            return listed
         reading.drop('the object has no list "proposals" with at least one proposal')
         return []
     reading.drop("no JSON object could be read: answer with one object, without trailing commas")
@@ -126,10 +126,10 @@ def read(
         edited: Makes an edit of one.
     """
     reading = Reading()
-    found = proposals(text, reading)
-    if len(found) > alternatives:
-        reading.drop(f"there were {len(found)} proposals: give {alternatives} at most")
-    for proposal in found[:alternatives]:
+    asked_for = proposals(text, reading)
+    if len(asked_for) > alternatives:
+        reading.drop(f"there were {len(asked_for)} proposals: give {alternatives} at most")
+    for proposal in asked_for[:alternatives]:
         edit = edited(proposal, program, space, rng, reading)
         if edit is None:
             continue
@@ -184,8 +184,8 @@ def _tell_redrawn(program: Candidate, edit: Candidate, named: set[int], reading:
 
 
 def _index(name: str, program: Candidate) -> int | None:
-    found = re.fullmatch(r"v(\d{1,4})", name)
-    index = int(found[1]) if found else -1
+    matched = re.fullmatch(r"v(\d{1,4})", name)
+    index = int(matched[1]) if matched else -1
     return index if 0 <= index < len(program.sketch.variables) else None
 
 

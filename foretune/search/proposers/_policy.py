@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Float32Array, FloatArray, IndexArray
 from foretune._model_file import check, read_model, write_model
 from foretune.errors import BadInputError, RecordError
 from foretune.features import ACTION_FEATURE_VERSION
-from foretune.search.proposers._ranked import FloatArray, Matrix, features_of
+from foretune.search.proposers._ranked import features_of
 
 if TYPE_CHECKING:
     import xgboost
@@ -55,9 +55,9 @@ class Pairs:
         gain: log2(seconds of the first / seconds of the second), shape (n,).
     """
 
-    first: npt.NDArray[np.intp]
-    second: npt.NDArray[np.intp]
-    apart: npt.NDArray[np.intp]
+    first: IndexArray
+    second: IndexArray
+    apart: IndexArray
     gain: FloatArray
 
 
@@ -68,9 +68,9 @@ def pairs_of(group: Group, farthest: int = _FARTHEST) -> Pairs:
         candidate = group.programs[i].candidate
         if candidate is not None:
             sketches.setdefault(candidate.sketch.key, []).append(i)
-    found = [_pairs(group, members, farthest) for members in sketches.values()]
+    groups = [_pairs(group, members, farthest) for members in sketches.values()]
     first, second, apart = (
-        np.concatenate([each[part] for each in found] or [np.zeros(0, np.intp)])
+        np.concatenate([each[part] for each in groups] or [np.zeros(0, np.intp)])
         for part in range(3)
     )
     gain = np.log2(group.seconds[first] / group.seconds[second])
@@ -99,7 +99,7 @@ class Policy:
     def __init__(self, booster: xgboost.Booster) -> None:
         self._booster = booster
 
-    def gains(self, parents: Matrix, edits: Matrix) -> FloatArray:
+    def gains(self, parents: Float32Array, edits: Float32Array) -> FloatArray:
         """Expected gain of each edit, shape (n,).
 
         Args:
@@ -184,7 +184,7 @@ class Policy:
         return cls(booster)
 
 
-def _rows(parents: Matrix, edits: Matrix) -> Matrix:
+def _rows(parents: Float32Array, edits: Float32Array) -> Float32Array:
     return np.concatenate([parents, edits - parents], axis=1)
 
 

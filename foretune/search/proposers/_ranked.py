@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from foretune._arrays import Float32Array, FloatArray
 from foretune.dataset import Program
 from foretune.features import action_columns, action_features
 from foretune.search.proposers.random import RandomProposer
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from foretune.search.proposers._base import Situation
     from foretune.space import SearchCandidate, SearchSpace
 
-Matrix = npt.NDArray[np.float32]
-FloatArray = npt.NDArray[np.float64]
 
 POOL = 4
 """Edits drawn for each one that is kept."""
 
 
-def features_of(candidates: Sequence[Candidate]) -> Matrix:
+def features_of(candidates: Sequence[Candidate]) -> Float32Array:
     """Action features, shape (n, len(action_columns()))."""
     return action_features([Program(candidate=candidate) for candidate in candidates])
 
@@ -60,7 +58,7 @@ class RankedProposer(RandomProposer[C]):
         super().__init__(space, rng)
 
     @abc.abstractmethod
-    def worth(self, parents: Matrix, edits: Matrix, hardware: Any) -> FloatArray:
+    def worth(self, parents: Float32Array, edits: Float32Array, hardware: Any) -> FloatArray:
         """How much each edit promises over its parent, shape (n,), higher is better.
 
         Args:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretune.search.proposers._ranked import FloatArray, Matrix, RankedProposer, places
+from foretune._arrays import Float32Array, FloatArray
+from foretune.search.proposers._ranked import RankedProposer, places
 from foretune.space.protocol import C
 
 if TYPE_CHECKING:
@@ -93,13 +94,13 @@ class HeuristicProposer(RankedProposer[C]):
 
     noise = 0.15
 
-    def worth(self, parents: Matrix, edits: Matrix, hardware: Hardware) -> FloatArray:
+    def worth(self, parents: Float32Array, edits: Float32Array, hardware: Hardware) -> FloatArray:
         """By how much complaints fall, shape (n,)."""
         rules = CPU_RULES if hardware.has_cores else gpu_rules(hardware)
         return complaints(parents, rules) - complaints(edits, rules)
 
 
-def complaints(features: Matrix, rules: tuple[Rule, ...]) -> FloatArray:
+def complaints(features: Float32Array, rules: tuple[Rule, ...]) -> FloatArray:
     """Weighted distances of programs from where rules are content, shape (n,), 0 is perfect."""
     values = np.stack(
         [features[:, places(rule.columns)].sum(1, dtype=np.float64) for rule in rules], axis=1

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foretune._arrays import Float32Array, FloatArray
 from foretune.errors import BadInputError
 from foretune.search.proposers._policy import Policy, weights
-from foretune.search.proposers._ranked import FloatArray, Matrix, RankedProposer
+from foretune.search.proposers._ranked import RankedProposer
 from foretune.space.protocol import C
 
 if TYPE_CHECKING:
@@ -76,6 +77,6 @@ class LearnedProposer(RankedProposer[C]):
         """Refuses a policy that is neither one nor a file of one."""
         _given(options.get("policy"))
 
-    def worth(self, parents: Matrix, edits: Matrix, hardware: Any) -> FloatArray:
+    def worth(self, parents: Float32Array, edits: Float32Array, hardware: Any) -> FloatArray:
         """Expected log2 speed-up, shape (n,)."""
         return self.policy.gains(parents, edits)

@@ -2,6 +2,9 @@
 
 ``networks`` are whole models with seeded random weights, ``subgraphs`` and ``kernels`` single
 tensor programs. Names with a colon take sizes, for example ``matmul:512x512x512``.
+
+``_networks``, ``_subgraphs`` and ``_kernels`` are the entries, ``_sized`` those whose names carry
+sizes; ``_operators`` and ``_definitions`` are what they are made of.
 """
 
 from __future__ import annotations

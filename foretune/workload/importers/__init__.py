@@ -1,4 +1,8 @@
-"""Importers: from a file or a name to what is tuned."""
+"""Importers: from a file or a name to what is tuned.
+
+``onnx`` and ``torch`` are rooms; ``_python`` calls a function of a file, ``_objects`` takes
+objects, ``_cut`` cuts models.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,10 @@ nodes and converts old operator sets, ``_walk`` goes from inputs to outputs. Eve
 inputs of known type, so each is either computed at once (``_evaluate``), expanded into its body or
 its function, or lowered: by our tables (``_table``) or by TVM's converters (``_front_end``), whose
 result must have the type that ONNX infers (``_types``).
+
+A node is a ``_node`` whose names stand for ``_values``; ``_control`` and ``_functions`` expand.
+Tables: ``_lower_arithmetic``, ``_lower_indexing``, ``_lower_layers``, ``_lower_quantised``,
+``_lower_recurrent``.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 The way of a module: ``_prepare`` exports it, cuts it, finds the buffers it writes and takes its
 operators apart as PyTorch does; ``_walk`` goes over the graph and lowers each operator by our
 tables (``_table``), whose results must have the types that PyTorch says.
+
+An operator is a ``_node``; ``_rules`` and ``_special_functions`` take some apart, ``_attributes``
+keeps what exports forget, ``_refusals`` explains. Tables: ``_pointwise``, ``_reduce``, ``_shapes``,
+``_index``, ``_network``, ``_recurrent``.
 """
 
 from __future__ import annotations
