@@ -54,7 +54,6 @@ def summary(data: Dataset) -> dict[str, Any]:
         logs = log_ratios(measured_twice(data.records))
         audit["log_ratios"] = logs.round(5).tolist()
         audit["second_measurement"] = ranked_with_noise(groups, logs)
-        audit["half_the_noise"] = ranked_with_noise(groups, logs / np.sqrt(2.0))
     except BadInputError:
         audit = None
     return {
@@ -73,9 +72,6 @@ def ranked_with_noise(
     groups: Sequence[Group], logs: npt.NDArray[np.float64], seed: int = 0
 ) -> dict[str, Any]:
     """The metrics of who ranks by seconds that differ from the labels by chance alone.
-
-    The ratio of two measurements has the noise of both, so that who knew what programs really take
-    would do better than a second measurement.
 
     Args:
         groups: Whose labels are judged.

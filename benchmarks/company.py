@@ -1,4 +1,4 @@
-"""``python -m benchmarks.company``: does an engine take in company what it takes alone?
+"""``python -m benchmarks company``: does an engine take in company what it takes alone?
 
 ``foretune compare`` has all engines alive, stops those that are not timed, and times them in turn.
 Here each is started with no other engine alive and timed, timed again in the company of the others
@@ -77,7 +77,7 @@ def of_network(name: str, options: argparse.Namespace, threads: int) -> list[Rep
     if not artifact.exists():
         raise BadInputError(
             f"{name} has no artifact {artifact}: run "
-            f"`python -m benchmarks.networks --networks {name}` before"
+            f"`python -m benchmarks networks --networks {name}` before"
         )
     model: Model = load_input(name)  # type: ignore[assignment]
     engines = ["foretune", *options.against.split(",")]

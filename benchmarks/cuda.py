@@ -1,6 +1,6 @@
 """A GPU: kernels and whole networks tuned on it, beside PyTorch on the same GPU.
 
-``python -m benchmarks.cuda --write`` on a machine with an NVIDIA GPU (docs/gpu.md says what it
+``python -m benchmarks cuda --write`` on a machine with an NVIDIA GPU (docs/gpu.md says what it
 needs). Every job runs in a process of its own with a time limit, and one that fails does not stop
 the next; what each gave is in the work directory as soon as there is something.
 """

@@ -131,7 +131,7 @@ side over that of the other. Means are geometric, with a 95 % interval over pair
 
 def main(arguments: Sequence[str] = ()) -> None:
     """Makes what runs are missing and prints the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learned_from")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks learned_from")
     parser.add_argument("--pairs", default=",".join(PAIRS))
     parser.add_argument("--time", type=float, default=180.0, help="seconds of each run")
     parser.add_argument("--seeds", type=int, default=2)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.networks``: whole networks tuned, then compared with other engines.
+"""``python -m benchmarks networks``: whole networks tuned, then compared with other engines.
 
 Ten minutes of tuning for each network, five where a call of it takes less than 20 ms; all engines
 of a network are timed in one run. Then it is tuned in a quarter of the time, and both results are
@@ -68,7 +68,7 @@ def run_network(name: str, options: argparse.Namespace) -> dict[str, Any]:
         )  # fmt: skip
     found = kept(
         folder / "kernels.json",
-        lambda: {"kernels": kernels.of_network(name, tune, folder / "work")},
+        lambda: {"kernels": kernels.of_network(name, tune)},
     )
     result = {"seconds": seconds, "tune": tune, "compare": read_json(compared), **found}
     if options.share:
@@ -114,7 +114,7 @@ def _budget(name: str, folder: Path) -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks networks", description=__doc__)
     parser.add_argument("--networks", default=",".join(NETWORKS), metavar="NAME,...")
     parser.add_argument("--time", type=float, metavar="SECONDS", help="of tuning, for each")
     parser.add_argument("--against", default=",".join(ENGINES), metavar="E,...")

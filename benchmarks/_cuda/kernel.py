@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,8 @@ import foretune
 from benchmarks._cuda.device import events, in_turns, torch_fp32
 from foretune.measure import MeasurePolicy
 from foretune.measure._worker import build
-from foretune.records import Journal
 from foretune.space import Space
 from foretune.tuning import TaskResult
-from foretune.tuning.work_dir import JOURNAL
 
 
 def run_kernel(
@@ -29,46 +28,17 @@ def run_kernel(
         name, target="cuda", time_s=seconds, seed=0, policy=policy, work_dir=folder, fresh=True
     )
     (task,) = result.tasks
+    statuses = Counter(trial.status for trial in task.trials)
     told = {
         "elapsed_s": time.perf_counter() - began,
         "trials": len(task.trials),
-        "statuses": _counted(task),
+        "statuses": dict(statuses),
         "untuned_s": task.untuned_s,
         "best_s": task.best_s,
         "flops": task.workload.flops,
         "spent_s": dict(result.spent_s),
-        "peak_gflops": result.hardware.peak_gflops,
-        **_told(folder),
-        "best_by_trial": _improvements(task),
     }
     return {**told, **_beside_torch(name, task, rounds)}
-
-
-def _counted(task: TaskResult) -> dict[str, int]:
-    statuses = [trial.status for trial in task.trials]
-    return {status: statuses.count(status) for status in dict.fromkeys(statuses)}
-
-
-def _told(folder: Path) -> dict[str, Any]:
-    """Of all records: the share of quiet readings, and why measurements failed."""
-    with Journal(folder / JOURNAL, read_only=True) as journal:
-        measured = [record.measurement for record in journal.records()]
-    quiet = [flag for one in measured for flag in one.quiet]
-    failures = dict.fromkeys(one.message for one in measured if one.message)
-    return {
-        "quiet_share": float(np.mean(quiet)) if quiet else None,
-        "failures": list(failures)[:5],
-        "build_s": float(np.mean([one.build_s for one in measured])),
-        "run_s": float(np.mean([one.run_s for one in measured])),
-    }
-
-
-def _improvements(task: TaskResult) -> list[tuple[int, float]]:
-    found: list[tuple[int, float]] = []
-    for at, trial in enumerate(task.trials, 1):
-        if trial.best_s is not None and (not found or trial.best_s < found[-1][1]):
-            found.append((at, trial.best_s))
-    return found
 
 
 def _beside_torch(name: str, task: TaskResult, rounds: int) -> dict[str, Any]:

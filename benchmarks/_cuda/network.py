@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks._cuda.device import in_turns, torch_fp32, wall
+from benchmarks._networks.runs import without_repeats
+from benchmarks.results import read_json
 from foretune.errors import ForetuneError
 from foretune.graph import Artifact, extract
 from foretune.hardware import Hardware, probe
@@ -21,8 +23,6 @@ from foretune.tuning.compiled import compile_default
 from foretune.workload import Model, load_input
 
 _ENTRY = "from foretune.cli import entry; entry()"
-_TASK_FIELDS = ("name", "weight", "flops", "untuned_s", "best_s", "tuned", "best_gflops")
-_FIELDS = ("elapsed_s", "search_s", "build_s", "measure_s", "untuned_s", "tuned_s", "network")
 
 
 def run_network(
@@ -53,7 +53,7 @@ def run_network(
             tune_output=(ended.stdout[-3000:], ended.stderr[-3000:]),
         )
     if tuned.exists():
-        keep(tune=_shortened(json.loads(tuned.read_text(encoding="utf-8"))))
+        keep(tune=without_repeats(read_json(tuned)))
     model = load_input(name)
     assert isinstance(model, Model)
     wanted = model.reference(model.examples)
@@ -72,16 +72,6 @@ def run_network(
             keep(**{f"failed {side}": str(error)[-600:]})
     keep(timed=in_turns(sides, rounds))
     return found
-
-
-def _shortened(tune: dict[str, Any]) -> dict[str, Any]:
-    tasks = []
-    for task in tune["tasks"]:
-        statuses = [trial["status"] for trial in task["trials"]]
-        counts = {status: statuses.count(status) for status in dict.fromkeys(statuses)}
-        kept = {field: task.get(field) for field in _TASK_FIELDS}
-        tasks.append({**kept, "trials": len(statuses), "statuses": counts})
-    return {**{field: tune.get(field) for field in _FIELDS}, "tasks": tasks}
 
 
 def _default(model: Model, hardware: Hardware, *without: str) -> Artifact:

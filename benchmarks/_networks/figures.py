@@ -67,19 +67,3 @@ def sum_of_kernels(kernels: Iterable[Figures]) -> float | None:
             return None
         total += kernel["seconds"] * kernel["count"]
     return total
-
-
-def limit(kernel: Figures, peak_gflops: float, bandwidth_gbs: float) -> tuple[str, float]:
-    """What bounds a kernel, and the seconds it would take at that bound.
-
-    Args:
-        kernel: Its ``flops`` and ``bytes``, those of one call.
-        peak_gflops: What the machine multiplies and adds, 1e9 operations/s.
-        bandwidth_gbs: What it reads and writes in memory, 1e9 bytes/s.
-
-    Returns:
-        ``"multiply-add"`` or ``"memory"``, and seconds.
-    """
-    computing = kernel["flops"] / (peak_gflops * 1e9)
-    moving = kernel["bytes"] / (bandwidth_gbs * 1e9)
-    return ("multiply-add", computing) if computing >= moving else ("memory", moving)

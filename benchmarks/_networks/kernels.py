@@ -1,14 +1,13 @@
-"""The kernels of a tuned network: time alone, work, and the memory that they move.
+"""The kernels of a tuned network and the time that each takes alone.
 
 Times are those of the tuning run, with weights and activations as far away as in the network.
 Kernels that are not tuned, because a pass schedules them itself, are timed here in the same way.
+What bounds a kernel is told by ``foretune explain``.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import say
@@ -18,110 +17,33 @@ if TYPE_CHECKING:
     from foretune.workload import Workload
 
 
-def of_network(name: str, tune: Mapping[str, Any], work_dir: Path) -> list[dict[str, Any]]:
-    """All kernels of a network that was tuned, the heaviest first.
+def of_network(name: str, tune: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All kernels of a network that was tuned.
 
     Args:
         name: Of the network, in the catalog.
         tune: The result of its tuning, ``foretune.tune/1``.
-        work_dir: That of the tuning, with the journal.
 
     Returns:
-        Of each kernel, with the default schedule where that ships: ``name``, ``shapes``, ``count``
-        of calls, ``seconds`` of one (None where it was not measured), ``flops`` and ``bytes`` of
-        one, and whether it was ``tuned``.
+        Of each kernel, with the default schedule where that ships: ``name``, ``count`` of calls,
+        and ``seconds`` of one, None where it was not measured.
     """
-    from foretune.hardware import Hardware
-    from foretune.records.journal import Journal
-    from foretune.tuning import JOURNAL
-
-    with Journal(work_dir / JOURNAL) as journal:
-        workloads = journal.workloads()
-    tuned = tune["network"]["shipped"] == "tuned"
-    which = "best_s" if tuned else "default_s"
-    kernels = [
-        _kernel(workloads[task["key"]], task["name"], task["weight"], task[which], tuned)
-        for task in tune["tasks"]
-    ]
-    hardware = Hardware.from_json(tune["hardware"])
-    kernels += _scheduled(name, tune, hardware)
-    return sorted(kernels, key=lambda each: -(each["seconds"] or math.inf) * each["count"])
+    which = "best_s" if tune["network"]["shipped"] == "tuned" else "default_s"
+    tasks = [(task["name"], task["weight"], task[which]) for task in tune["tasks"]]
+    names = ("name", "count", "seconds")
+    return [dict(zip(names, each, strict=True)) for each in (*tasks, *_scheduled(name, tune))]
 
 
-def _kernel(workload: Workload, name: str, count: int, seconds: float | None, tuned: bool
-            ) -> dict[str, Any]:  # fmt: skip
-    return {
-        "name": name,
-        "shapes": shapes(workload),
-        "count": count,
-        "seconds": seconds,
-        "flops": workload.flops,
-        "bytes": bytes_moved(workload),
-        "tuned": tuned,
-    }
-
-
-def shapes(workload: Workload) -> str:
-    """Shapes of a program's parameters. Before → after: ``1x8, 8x4 → 1x4``, the output last."""
-    each = ["x".join(map(str, _extents(p))) or "1" for p in workload.module["main"].params]
-    return f"{', '.join(each[:-1])} → {each[-1]}"
-
-
-def bytes_moved(workload: Workload) -> int:
-    """Bytes of parameters that one call reads and writes, each counted once.
-
-    A table of which a few rows are looked up counts with those: no more elements than the blocks
-    that use a parameter have iterations.
-    """
-    from foretune.workload import walk
-
-    main = workload.module["main"]
-    used = [0] * len(main.params)
-    for node in walk(main.body):
-        if type(node).__name__ != "SBlock" or not len(node.iter_vars):
-            continue
-        iterations = math.prod(_extent(axis.dom.extent) for axis in node.iter_vars)
-        for region in (*node.reads, *node.writes):
-            for at, parameter in enumerate(main.params):
-                if region.source.same_as(parameter):
-                    used[at] += iterations * _inner(node, region)
-    return sum(
-        min(math.prod(_extents(parameter)), touched) * _width(parameter)
-        for parameter, touched in zip(main.params, used, strict=True)
-    )
-
-
-def _inner(block: Any, region: Any) -> int:
-    """Elements of a buffer in one iteration: more than one where a block has loops of its own."""
-    from foretune.workload import walk
-
-    if not any(type(each).__name__ == "For" for each in walk(block.body)):
-        return 1
-    return math.prod(_extent(each.extent) for each in region.region)
-
-
-def _extents(parameter: Any) -> list[int]:
-    return [_extent(extent) for extent in parameter.ty.shape]
-
-
-def _extent(extent: Any) -> int:
-    return int(extent) if isinstance(extent, int) or hasattr(extent, "value") else 1
-
-
-def _width(parameter: Any) -> int:
-    from foretune.workload.element_types import element_type
-
-    return int(element_type(str(parameter.ty.dtype)).itemsize)
-
-
-def _scheduled(name: str, tune: Mapping[str, Any], hardware: Hardware) -> list[dict[str, Any]]:
+def _scheduled(name: str, tune: Mapping[str, Any]) -> Iterator[tuple[str, int, float | None]]:
     """Kernels that a pass schedules, and which are therefore no task."""
     from foretune import _tvm
     from foretune.graph import extract
     from foretune.graph.extract import as_workload
+    from foretune.hardware import Hardware
     from foretune.space import is_scheduled
     from foretune.workload import Model, load_input
 
+    hardware = Hardware.from_json(tune["hardware"])
     model = load_input(name)
     assert isinstance(model, Model)
     program = extract(
@@ -139,10 +61,8 @@ def _scheduled(name: str, tune: Mapping[str, Any], hardware: Hardware) -> list[d
             weight = workload.weight + (known.weight if known else 0)
             found[workload.key] = workload.with_weight(weight)
     seconds = _time(list(found.values()), hardware, tune["environment"]["policy"])
-    return [
-        _kernel(each, each.name, each.weight, seconds.get(key), False)
-        for key, each in found.items()
-    ]
+    for key, each in found.items():
+        yield each.name, each.weight, seconds.get(key)
 
 
 def called(program: Any) -> dict[str, int]:

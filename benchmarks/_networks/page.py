@@ -11,7 +11,6 @@ from benchmarks._networks.figures import (
     gains,
     geometric_mean,
     interval,
-    limit,
     mean_interval,
     sum_of_kernels,
 )
@@ -61,10 +60,8 @@ def section(data: Mapping[str, Any]) -> Section:
         "#### Kernels",
         _kernels_table(done),
         "Each kernel was timed alone, with weights and activations as far away as in the network, "
-        "and counts as often as it is called. At the limit: the time that all kernels would take "
-        "at the machine's multiply-add peak or its memory bandwidth, whichever takes longer, over "
-        "the time that they take. Both were measured when that network was tuned. Every byte "
-        "counts as if it came from memory.",
+        "and counts as often as it is called. What bounds each: `foretune explain` on the work "
+        "directory of the network.",
         *_pass_tables(done),
         *_days(done),
     ]
@@ -267,22 +264,13 @@ def _kernels_table(results: Mapping[str, Result]) -> str:
     for name, result in results.items():
         total = sum_of_kernels(result["kernels"])
         network = min(result["compare"]["latency_s"]["foretune"]["readings"])
-        known = [_NONE] * 3
+        known = [_NONE] * 2
         if total is not None:
-            share = f"{100 * at_the_limit(result) / total:.0f} %"
-            known = [_milliseconds(total), _of_network(total / network), share]
+            known = [_milliseconds(total), _of_network(total / network)]
         count = sum(kernel["count"] for kernel in result["kernels"])
         rows.append([name, _milliseconds(network), *known, str(count)])
-    header = ["network", "fastest, ms", "sum of kernels, ms", "sum over network", "at the limit",
-              "kernels"]  # fmt: skip
+    header = ["network", "fastest, ms", "sum of kernels, ms", "sum over network", "kernels"]
     return table(header, rows)
-
-
-def at_the_limit(result: Result) -> float:
-    """Seconds that all kernels of a network would take at what bounds each."""
-    hardware = result["tune"]["hardware"]
-    peaks = hardware["peak_gflops"], hardware["bandwidth_gbs"]
-    return sum(kernel["count"] * limit(kernel, *peaks)[1] for kernel in result["kernels"])
 
 
 def _of_network(share: float) -> str:
