@@ -37,6 +37,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "stages": "stages",
     },
     "world": {"world": "world", "world_start": "world_start"},
+    "plans": {"plans": "plans", "tgraph": "tgraph", "planned": "planned"},
 }
 """Page -> its files of readings, each with the module whose ``section`` tells what it says."""
 
@@ -96,7 +97,8 @@ def draw(page: str) -> None:
         if data is not None:
             told = importlib.import_module(f"benchmarks.{module}").section(data)
             found[name] = (told, data)
-    _write(page, found)
+    if found:
+        _write(page, found)
 
 
 def _write(page: str, sections: Mapping[str, tuple[Section, Data]]) -> None:

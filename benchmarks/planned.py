@@ -17,9 +17,9 @@ from benchmarks._networks.figures import geometric_mean, interval
 from benchmarks._networks.runs import in_turns, or_error, tuned
 from benchmarks.cells import kept
 from benchmarks.networks import NETWORKS
-from benchmarks.results import conditions, publish, table
+from benchmarks.pages import Section, publish
+from benchmarks.results import conditions, table
 
-_TITLE = "Networks with the plan that TGraph proposes"
 _GOAL = 1.03
 _PLANNED, _DEFAULT = "with TGraph's plan", "default plan"
 
@@ -37,15 +37,20 @@ def run_network(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return {**found, "plans": tune["network"]["plans"], "seconds": options.time}
 
 
-def body_of(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page's text."""
+def section(data: Mapping[str, Any]) -> Section:
+    """What readings say."""
+    results = data["networks"]
     done = {name: one for name, one in results.items() if "error" not in one}
     failed = [f"- {name}: {one['error']}" for name, one in results.items() if "error" in one]
-    if not done:
-        return "\n".join(["No network could be compared.", *failed])
-    mean = geometric_mean(one["ratio"]["median"] for one in done.values())
-    reached = "reached" if mean >= _GOAL else "missed"
-    chosen = sum(bool(one["plans"]["chosen"]) for one in done.values())
+    answer = "No network could be compared."
+    if done:
+        mean = geometric_mean(one["ratio"]["median"] for one in done.values())
+        answer = (
+            f"{mean:.3f} times as fast as with the default plan in the same time, in geometric "
+            f"mean over {len(done)} networks (goal {_GOAL}: "
+            f"{'reached' if mean >= _GOAL else 'missed'}); another plan was taken for "
+            f"{sum(bool(o['plans']['chosen']) for o in done.values())} of them."
+        )
     rows = [
         [
             name,
@@ -60,17 +65,14 @@ def body_of(results: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     header = ["network", "times as fast", f"{_PLANNED}, ms", f"{_DEFAULT}, ms", "plan", "plans",
               "seconds for them", "before tuning"]  # fmt: skip
-    parts = [
-        f"**{mean:.3f} times as fast** as with the default plan in the same time, in geometric "
-        f"mean over {len(done)} networks (goal {_GOAL}: {reached}); another plan was taken for "
-        f"{chosen} of them.",
+    return Section(
+        "Is a network faster with the plan that TGraph proposes?",
+        answer,
         table(header, rows),
         "Both were tuned for the same time with the same seed, the search for a plan included, and "
         "timed in turn. Before tuning: how many times as fast as the default plan the best other "
-        "one was, with schedules that were predicted.",
-        "\n".join(failed),
-    ]
-    return "\n\n".join(part for part in parts if part)
+        "one was, with schedules that were predicted.\n\n" + "\n".join(failed),
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -89,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
         name: or_error(name, lambda name=name: run_network(name, options))  # type: ignore[misc]
         for name in options.networks.split(",")
     }
-    publish("planned", _TITLE, body_of(results), {"networks": results}, where.end(), options.write)
+    publish("planned", section, {"networks": results}, where.end(), options.write)
 
 
 if __name__ == "__main__":

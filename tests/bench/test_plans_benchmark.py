@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import planned, plans
-from benchmarks._tgraph.cells import TREES
-from benchmarks._tgraph.plans import ceiling, changed_scores, judged, read_networks, summed
+from benchmarks import planned, plans, tgraph
+from benchmarks._tgraph import (
+    TREES,
+    ceiling,
+    changed_scores,
+    judged,
+    read_networks,
+    resolvable_tau,
+    summed,
+)
 from benchmarks.plan_networks import NETWORKS, kin_of
 from foretune.errors import BadInputError
 from foretune.tgraph.splits import configuration_keys
@@ -62,7 +69,7 @@ def test_both_collections_of_a_network_are_one_graph(tmp_path: Path) -> None:
         assert network.part.runtime.tolist() == [runtime[key] for key in keys]
         assert len(summed(network)) == len(rows)
         assert changed_scores(network)[0] == 0 < changed_scores(network)[1]
-        assert 0.5 < (ceiling(network) or 0) < 1
+        assert 0.5 < (ceiling(network.part.runtime, network.noise) or 0) < 1
 
 
 def test_losses_count_from_the_best_plan_that_was_compared(tmp_path: Path) -> None:
@@ -96,17 +103,17 @@ def test_every_network_is_judged_by_models_of_others_and_found_again(
     options += ["--folds", "2", "--seeds", "1", "--epochs", "2", "--width", "16", "--batch", "16"]
     plans.main([*options, "--part", "folds"])
     told = capsys.readouterr()
-    for name in ("corrected", TREES, "TVM's own plan", "net3", "Goal: tau at least 0.6"):
+    for name in ("corrected", TREES, "TVM's own plan", "net3", "asked: tau 0.6"):
         assert name in told.out
-    cells = sorted((tmp_path / "cells").iterdir())
+    cells = sorted((tmp_path / "cells").glob("*/*"))
     assert "a random plan" in told.out
     assert len(cells) == 2 * len(plans.SHOWN)
     plans.main([*options, "--part", "folds"])
-    assert sorted((tmp_path / "cells").iterdir()) == cells
+    assert sorted((tmp_path / "cells").glob("*/*")) == cells
     # Other data are other cells.
     written(tmp_path / "data", 5)
     plans.main([*options, "--part", "folds"])
-    assert len(list((tmp_path / "cells").iterdir())) == 4 * len(plans.SHOWN)
+    assert len(list((tmp_path / "cells").glob("*/*"))) == 4 * len(plans.SHOWN)
 
 
 def test_what_resembles_each_other_is_in_one_fold(tmp_path: Path) -> None:
@@ -150,8 +157,29 @@ def test_what_a_plan_brings_is_told_network_by_network() -> None:
         }  # fmt: skip
 
     results = {"fast": one(1.21, True), "same": one(1.0, False), "bad": {"error": "E: no"}}
-    text = planned.body_of(results)
-    assert "1.100 times as fast" in text and "goal 1.03: reached" in text
-    assert "another plan was taken for 1 of them" in text and "- bad: E: no" in text
-    assert "missed" in planned.body_of({"same": one(1.0, False)})
-    assert "No network" in planned.body_of({"bad": {"error": "E"}})
+    told = planned.section({"networks": results})
+    assert "1.100 times as fast" in told.answer and "goal 1.03: reached" in told.answer
+    assert "another plan was taken for 1 of them" in told.answer and "- bad: E: no" in told.details
+    assert "missed" in planned.section({"networks": {"same": one(1.0, False)}}).answer
+    assert "No network" in planned.section({"networks": {"bad": {"error": "E"}}}).answer
+
+
+def test_official_files_are_judged_one_by_one_and_switches_on_the_largest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, count in ((0, 60), (1, 90)):
+        write(tmp_path / "data" / f"net{seed}.npz", layout_arrays(seed, configurations=count))
+    monkeypatch.setattr(tgraph, "ABLATIONS", {"corrected, no edges": None})
+    given = ["--data", str(tmp_path / "data"), "--work-dir", str(tmp_path / "cells")]
+    given += ["--seeds", "1", "--epochs", "2", "--width", "16", "--batch", "16"]
+    tgraph.main(given)
+    printed = capsys.readouterr().out
+    assert "On net1 `corrected` has a tau of" in printed and "#### net0" in printed
+    assert "#### Switches, on net1" in printed and "corrected, no edges" in printed
+    assert str(tmp_path) not in printed.split("- Command: ")[1].split("--work-dir")[0]
+
+
+def test_what_cannot_be_told_apart_is_left_out_of_a_tau() -> None:
+    runtime = np.array([1.0, 1.001, 1.5])
+    assert resolvable_tau(np.array([2.0, 1.0, 3.0]), runtime) == 1.0
+    assert resolvable_tau(np.array([3.0, 2.0, 1.0]), runtime) == -1.0
