@@ -1,10 +1,9 @@
 """What ``benchmarks.world_start`` learns and judges: does a prediction depend on where it starts.
 
-Terminal states of workloads held out are predicted by variants of transitions and by networks that
-read one thing or another at once. Of each prediction the sums are kept that shares of explained
-variance are made of, workload by workload: over all programs, of the workload's mean, and of the
-differences to it. The initial state is the same for all programs of a workload; what it says alone
-is in the mean.
+Terminal states of workloads held out are predicted by variants of transitions. Of each prediction
+the sums are kept that shares of explained variance are made of, workload by workload: over all
+programs, of the workload's mean, and of the differences to it. The initial state is the same for
+all programs of a workload; what it says alone is in the mean.
 
 The code of this module is part of what finished cells are kept under.
 """
@@ -20,24 +19,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from benchmarks._rankers import metrics_to_json
 from benchmarks.results import say
-from foretune._torch import limited_threads, seeded
 from foretune.cost import Ranker, score_group
 from foretune.cost.world.learning import Lesson, learn
 from foretune.cost.world.model import World
-from foretune.dataset import Group, Program
+from foretune.dataset import Group
 from foretune.evaluate import Split, judge, refuse_excluded, thinned
-from foretune.features import action_columns, action_features
 from foretune.space.actions import skeleton_of
-from foretune.world._action_inputs import columns_of
-from foretune.world.transition import Paths
 from foretune_research.world.config import WorldStudyConfig
-from foretune_research.world.ranker import MACHINE_COLUMNS, WorldVariants
+from foretune_research.world.ranker import WorldVariants
 
 Floats = npt.NDArray[np.float32]
 Sums = list[float]
@@ -60,24 +52,6 @@ TRANSITIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """Name -> options of the transitions, beside those of all."""
 DECISIONS, TRUE, STATES_ALONE = "decisions alone", "true terminal state", "states alone"
-INPUTS: Mapping[str, Sequence[str]] = {
-    "start": ("start",),
-    "actions": ("actions",),
-    "actions and start": ("actions", "start"),
-    "relative actions": ("relative",),
-    "relative actions and start": ("relative", "start"),
-    "action features": ("features",),
-    "action features and start": ("features", "start"),
-}
-"""What a network reads at once -> parts of it."""
-
-STEPS = 900
-"""Of training a network that reads all at once."""
-_WIDTH, _DROPOUT = 512, 0.1
-_WORKLOADS, _PROGRAMS = 16, 16
-"""Of a batch: so many workloads, so many programs of each."""
-_LEARNING_RATE, _WEIGHT_DECAY = 1.5e-3, 0.05
-_CLIP, _CONSTANT = 5.0, 1e-6
 
 
 class Swapped(World):
@@ -261,17 +235,6 @@ class Fold:
         swapped = self.ends.sums(found["swapped"])
         return {"own": own, "swapped": {k: v for k, v in swapped.items() if k in self.others}}
 
-    def explained(self, name: str) -> dict[str, Sums]:
-        """``Sums`` of what a network predicts that reads ``INPUTS[name]`` at once."""
-        learned, tested = (
-            np.concatenate([_read(lesson, part) for part in INPUTS[name]], axis=1)
-            for lesson in (self.lesson, self.tested)
-        )
-        paths = self.lesson.paths
-        with limited_threads(self.threads):
-            network = trained(learned, paths.states[paths.terminal], paths.workload, self.seed)
-            return self.ends.sums(network.ends(tested))
-
     def ranked(self, name: str) -> dict[str, dict[str, Any]]:
         """Metrics of the test groups by row: of one training of trees, with each start."""
         transition, _, alone = name.partition("; ")
@@ -304,88 +267,3 @@ class Fold:
             scores = score_group(ranker, group)
             found[group.key] = metrics_to_json(judge(scores, group.seconds, rng))
         return found
-
-
-def _read(lesson: Lesson, part: str) -> Floats:
-    paths = lesson.paths
-    if part == "start":
-        return paths.states[paths.initial]
-    if part in ("actions", "relative"):
-        return bag(paths, relative=part == "relative")
-    described = action_features([Program(candidate=one) for one in lesson.seen.candidates])
-    kept = [i for i, c in enumerate(action_columns()) if not c.name.startswith(MACHINE_COLUMNS)]
-    return np.asarray(described[:, kept], dtype=np.float32)
-
-
-def bag(paths: Paths, relative: bool) -> Floats:
-    """Actions of paths without their order: sums of words times numbers, shape (P, e (1 + N)).
-
-    Args:
-        paths: Of which.
-        relative: Whether factors of splits are shares of the extent.
-    """
-    table = paths.actions
-    columns = columns_of(table, relative)
-    words, numbers = np.split(columns, [table.texts.shape[1]], axis=1)
-    numbers = np.concatenate([np.ones((len(numbers), 1)), numbers], axis=1)
-    each = (words[:, :, None] * numbers[:, None, :]).reshape(len(words), -1).astype(np.float32)
-    found: Floats = np.add.reduceat(each[paths.flat_actions], paths.starts, axis=0)
-    return found
-
-
-class Network(nn.Module):
-    """Standardised columns through two layers to a state.
-
-    Args:
-        columns: What is read of training programs, shape (n, C).
-        dimension: Of states.
-    """
-
-    def __init__(self, columns: Floats, dimension: int) -> None:
-        super().__init__()
-        deviation = columns.std(axis=0)
-        self._kept = np.flatnonzero(deviation > _CONSTANT)
-        self._shift, self._factor = columns.mean(axis=0)[self._kept], 1 / deviation[self._kept]
-        self.layers = nn.Sequential(
-            nn.Linear(len(self._kept), _WIDTH), nn.GELU(), nn.Dropout(_DROPOUT),
-            nn.Linear(_WIDTH, _WIDTH), nn.GELU(), nn.Dropout(_DROPOUT),
-            nn.Linear(_WIDTH, dimension),
-        )  # fmt: skip
-
-    def inputs(self, columns: Floats) -> Tensor:
-        """What the layers read of columns, shape (n, C)."""
-        scaled = (columns[:, self._kept] - self._shift) * self._factor
-        return torch.from_numpy(np.clip(scaled, -_CLIP, _CLIP).astype(np.float32))
-
-    def ends(self, columns: Floats) -> Floats:
-        """Terminal states, of length 1, shape (n, d)."""
-        with torch.inference_mode():
-            found: Floats = functional.normalize(self.layers(self.inputs(columns)), dim=1).numpy()
-        return found
-
-
-def trained(columns: Floats, ends: Floats, owner: npt.NDArray[np.int64], seed: int) -> Network:
-    """A network that was trained to say where programs end.
-
-    Args:
-        columns: Of each program, shape (n, C).
-        ends: Its terminal state, shape (n, d).
-        owner: Number of its workload, shape (n,).
-        seed: Of weights and batches.
-    """
-    rng = np.random.default_rng(seed)
-    rows = [np.flatnonzero(owner == number) for number in np.unique(owner)]
-    with seeded(seed):
-        network = Network(columns, ends.shape[1])
-        given, wanted = network.inputs(columns), torch.from_numpy(ends)
-        descent = torch.optim.AdamW(network.parameters(), weight_decay=_WEIGHT_DECAY)
-        pace = torch.optim.lr_scheduler.OneCycleLR(descent, _LEARNING_RATE, total_steps=STEPS)
-        for _ in range(STEPS):
-            drawn = rng.choice(len(rows), _WORKLOADS)
-            at = np.concatenate([rng.choice(rows[number], _PROGRAMS) for number in drawn])
-            loss = (network.layers(given[at]) - wanted[at]).square().sum(dim=-1).mean()
-            descent.zero_grad()
-            loss.backward()
-            descent.step()
-            pace.step()
-    return network.eval()

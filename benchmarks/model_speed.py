@@ -1,13 +1,10 @@
 """What scoring a candidate costs: features and prediction together, in batches.
 
-For rankers and for cost models of a tuning run, the default among them (and its draft, which thins
-out what the model itself scores), in a process that has scored other candidates before. Beside
-them, without any model, what a ranker of programs has to do first: replay a candidate and read its
-per-store features. *Cold*: candidates that nothing has looked at yet, so that a model which reads
-programs has to make them first. *Warm*: the same candidates once more, with whatever was kept.
-
-Rankers are trained on made-up seconds of a few candidates first: what they say does not matter
-here, but an untrained one would not compute anything. Cost models are those of the package. What is
+For cost models of a tuning run, the default among them (and its draft, which thins out what the
+model itself scores), in a process that has scored other candidates before. Beside them, without any
+model, what a ranker of programs has to do first: replay a candidate and read its per-store
+features. *Cold*: candidates that nothing has looked at yet, so that a model which reads programs
+has to make them first. *Warm*: the same candidates once more, with whatever was kept. What is
 written replaces the run of the same models on the same machine, and leaves the others.
 """
 
@@ -23,9 +20,6 @@ import numpy as np
 from benchmarks.pages import Section, publish
 from benchmarks.results import conditions, readings_of, say, table
 from foretune import cost
-from foretune.cost import rankers
-from foretune.dataset import Group, Program
-from foretune.errors import MissingDependencyError
 from foretune.features import extract_per_store
 from foretune.hardware import Hardware
 from foretune.space import Candidate, Space
@@ -38,8 +32,7 @@ GOAL_MS, _GOAL_BATCH = 1.0, 64
 PROGRAMS = "replay + per-store features, no model"
 _CALLS = {1: 32, 64: 3, 512: 1}
 """Calls timed per batch size."""
-_TRAINED_ON = ("matmul:96x96x96", "conv2d:1x14x14x32x32x3x1")
-_TRAINING, _WARM_UP = 64, 16
+_WARM_UP = 16
 
 Scorer = Callable[[Sequence[Candidate]], Any]
 
@@ -73,36 +66,10 @@ class Unscored:
         return found
 
 
-def training_groups(hardware: Hardware) -> list[Group]:
-    """Two small groups with made-up seconds."""
-    rng = np.random.default_rng(0)
-    groups = []
-    for name in _TRAINED_ON:
-        candidates = Unscored(name, hardware).take(_TRAINING)
-        programs = [Program(candidate) for candidate in candidates]
-        seconds = np.exp(rng.normal(-7.0, 1.0, len(candidates)))
-        key, kind = candidates[0].workload.key, name.partition(":")[0]
-        groups.append(Group(key, name, kind, hardware.key, programs, seconds, machine=hardware))
-    return groups
-
-
-def scorers(
-    names: Sequence[str], cost_models: Sequence[str], hardware: Hardware
-) -> dict[str, Scorer]:
-    """What is timed, by name: rankers, cost models, and reading programs without a model."""
-    groups = training_groups(hardware) if names else []
+def scorers(names: Sequence[str], hardware: Hardware) -> dict[str, Scorer]:
+    """What is timed, by name: cost models, and reading programs without a model."""
     found: dict[str, Scorer] = {}
     for name in names:
-        try:
-            ranker = rankers.create(name, seed=0)
-        except MissingDependencyError as error:
-            say(f"{name} is left out: {error}")
-            continue
-        ranker.fit(groups)
-        found[name] = lambda candidates, ranker=ranker: ranker.score(
-            [Program(candidate=one) for one in candidates], hardware, hardware.key
-        )
-    for name in cost_models:
         resolved = resolve_names("default", name)[1]
         model = cost.create(resolved, rng=0, hardware=hardware)
         label = f"cost model {resolved}" + (" (default)" if name == "default" else "")
@@ -178,20 +145,15 @@ def _cell(values: Sequence[float]) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    # The world model, whose training alone takes minutes, is timed as a cost model.
-    usual = [name for name in rankers.names() if not name.startswith(("random", "world"))]
-    parser.add_argument("--models", default=",".join(usual))
     parser.add_argument("--cost-models", default="default,world")
     parser.add_argument("--batches", type=int, nargs="+", choices=_CALLS, default=list(_CALLS))
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
     where = conditions("model_speed", [0])
-    names, cost_models = (
-        [name for name in text.split(",") if name] for text in (options.models, options.cost_models)
-    )
+    names = [name for name in options.cost_models.split(",") if name]
     sources = [Unscored(name, where.hardware) for name in options.workloads.split(",")]
     rows = []
-    for name, scorer in scorers(names, cost_models, where.hardware).items():
+    for name, scorer in scorers(names, where.hardware).items():
         for source in sources:
             scorer(source.take(_WARM_UP))
             for batch in options.batches:

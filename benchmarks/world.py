@@ -105,7 +105,19 @@ def section(data: Mapping[str, Any]) -> Section:
         "that.",
         table(header, lines),
         "\n\n".join([_READING.format(**data), *_terminals(data)]),
+        lambda axes: _draw(axes, rows),
+        "tau beside that of the world model, with 95 % intervals",
     )
+
+
+def _draw(axes: Any, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    shown = [(name, row["kendall_tau - full"]) for name, row in rows.items() if name != FULL]
+    for at, (_, found) in enumerate(shown[::-1]):
+        axes.plot([found["low"], found["high"]], [at, at], color="C0")
+        axes.plot(found["mean"], at, "o", color="C0")
+    axes.axvline(0, color="0.6", linewidth=1)
+    axes.set_yticks(range(len(shown)), [name for name, _ in shown[::-1]], fontsize=8)
+    axes.set_xlabel("tau less that of the world model")
 
 
 _READING = """\

@@ -1,9 +1,8 @@
 """Does what the world model predicts depend on where a program starts, and is that worth anything.
 
-Three tables on workloads held out: how much of the terminal states networks explain that read the
-start, the actions, or both at once; the same of transitions, beside controls (begun at another
-workload's state, without the initial state, untrained); and how trees rank with their states. What
-transitions differ in is ``TRANSITIONS`` in ``benchmarks._world``.
+Two tables on workloads held out: how much of the terminal states transitions explain, beside
+controls (begun at another workload's state, without the initial state, untrained), and how trees
+rank with their states. What transitions differ in is ``TRANSITIONS`` in ``benchmarks._world``.
 
 Finished cells are kept in the work directory, so that the benchmark goes on where it was
 interrupted. ``--hardware`` takes a part of a large data set; the page says so.
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks._rankers import ROOMS, metrics_from_json
-from benchmarks._world import DECISIONS, INPUTS, PLAIN, STATES_ALONE, TRANSITIONS, TRUE, Fold
+from benchmarks._world import DECISIONS, PLAIN, STATES_ALONE, TRANSITIONS, TRUE, Fold
 from benchmarks.cells import Cells, told
 from benchmarks.models import FEATURES
 from benchmarks.pages import Section, publish
@@ -44,7 +43,7 @@ from foretune_research.world.config import WorldStudyConfig
 Floats = npt.NDArray[np.float64]
 Interval = dict[str, float]
 
-EXPLAINED, PREDICTED, JUDGED = TABLES = ("explained", "predicted", "ranked")
+PREDICTED, JUDGED = TABLES = ("predicted", "ranked")
 METRICS = ("top1", "kendall_tau")
 RANKED = (
     DECISIONS,
@@ -110,7 +109,7 @@ def fill(
                 draw=number, cache=options.cache,
             )  # fmt: skip
             for kind, row, make in _wanted(fold, options.transitions):
-                if kind not in options.tables or (kind == EXPLAINED and seed != options.seeds[0]):
+                if kind not in options.tables:
                     continue
                 words = f"{part.name}, seed {seed}: {kind}, {row}"
                 result = kept.get(f"{kind} {number} {row}", make, words)
@@ -120,8 +119,6 @@ def fill(
 
 def _wanted(fold: Fold, transitions: Sequence[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Kind, row and maker of every cell of a fold, in the order in which worlds are learned."""
-    for row in INPUTS:
-        yield EXPLAINED, row, partial(fold.explained, row)
     for row in transitions:
         yield PREDICTED, row, partial(fold.predicted, row)
         # Those at hand are ranked with before the next are learned.
@@ -222,11 +219,6 @@ def run(
         "paths": round(paths),
         "partners": len(sums_of(of(PREDICTED, PLAIN), "swapped")),
         "between": float(there[1] / there[0]),
-        "explained": [
-            {"row": row, **shares(sums_of(of(EXPLAINED, row)))}
-            for row in INPUTS
-            if EXPLAINED in options.tables
-        ],
         "predicted": predicted,
         "ranked": compared(groups, judged_of(cells[JUDGED]), DECISIONS, METRICS),
         "readings": {
@@ -289,8 +281,7 @@ def section(data: Mapping[str, Any]) -> Section:
         f"{answer}.",
         table(header, lines),
         "\n\n".join(
-            [_reading(data), _parted(data["predicted"], "transitions")]
-            + [_parted(data["explained"], "read at once")] * bool(data["explained"])
+            [_reading(data), _parted(data["predicted"])]
             + [_trees(data["ranked"])] * bool(data["ranked"])
         ),
     )
@@ -317,13 +308,13 @@ def _reading(data: Mapping[str, Any]) -> str:
     )
 
 
-def _parted(rows: Sequence[Mapping[str, Any]], called: str) -> str:
+def _parted(rows: Sequence[Mapping[str, Any]]) -> str:
     def cell(row: Mapping[str, Any], name: str) -> str:
         other = row.get(f"{name} - other")
         return figure(row[name]) + ("" if other is None else f"; {figure(other, '+')}")
 
     lines = [[row["row"], *(cell(row, name) for name in _PARTS)] for row in rows]
-    return table([called, "explained; beside `plain`", *_PARTS[1:]], lines)
+    return table(["transitions", "explained; beside `plain`", *_PARTS[1:]], lines)
 
 
 def _trees(rows: Sequence[Mapping[str, Any]]) -> str:

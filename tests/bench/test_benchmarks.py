@@ -64,7 +64,7 @@ def test_no_candidate_is_timed_cold_twice(hardware: Hardware) -> None:
 
 
 def test_reading_programs_is_timed_without_a_model(hardware: Hardware) -> None:
-    timed = model_speed.scorers([], ["random"], hardware)
+    timed = model_speed.scorers(["random"], hardware)
     assert list(timed) == ["cost model random", model_speed.PROGRAMS]
     candidates = model_speed.Unscored("matmul:64x64x64", hardware).take(4)
     assert [rows.shape[1] for rows in timed[model_speed.PROGRAMS](candidates)] == [164] * 4

@@ -15,13 +15,12 @@ pytest.importorskip("torch")
 
 from benchmarks import _world as start_module
 from benchmarks import results, world_start
-from benchmarks._world import DECISIONS, INPUTS, PLAIN, TRANSITIONS, Ends, Fold, bag, partners
+from benchmarks._world import DECISIONS, PLAIN, TRANSITIONS, Ends, Fold, partners
 from foretune import _tvm
 from foretune.dataset import Group, Program
 from foretune.evaluate import Split
-from foretune.space import Action, Space
+from foretune.space import Space
 from foretune.workload import Workload
-from foretune.world.transition import ActionTable, Paths
 from foretune_research.world.config import WorldStudyConfig
 from tests.space.programs import CPU, space
 
@@ -71,18 +70,6 @@ def test_a_gain_is_paired() -> None:
     found = world_start.shares(one, other)
     assert found["all - other"]["mean"] == pytest.approx(0.25, abs=1e-5)
     assert found["all - other"]["low"] == pytest.approx(0.25, abs=1e-5)
-
-
-def test_a_bag_sums_words_times_numbers_of_all_actions() -> None:
-    actions = [Action("split", ("C.i", 1, 7)), Action("annotate", ("x", 3))]
-    words = np.array([[1.0, 0.0], [0.0, 2.0]], np.float32)
-    steps = [(np.array([0, 1, 1]), np.array([0, 1])), (np.array([0, 1]), np.array([1]))]
-    paths = Paths(np.eye(2, 3, dtype=np.float32), ActionTable.of(actions, words), steps,
-                  np.zeros(2, np.int64))  # fmt: skip
-    both, last = bag(paths, relative=False).reshape(2, 2, 9)
-    assert both[0, :3].tolist() == [1, 1, 3] and both[1, :2].tolist() == [2, 4]
-    assert not last[0].any() and last[1, :2].tolist() == [2, 4]
-    assert bag(paths, relative=True).reshape(2, 2, 9)[0, 0, :3].tolist() == [1, 0, 1]
 
 
 def a_group(workload: str, hardware: str, n: int = 6) -> Group:
@@ -149,25 +136,10 @@ def test_a_world_that_is_swapped_begins_where_the_partner_does(tmp_path: Path) -
     assert not np.array_equal(world.initial(other.workload), own)
 
 
-def test_a_network_learns_where_programs_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    columns = rng.standard_normal((400, 12)).astype(np.float32)
-    ends = np.concatenate([columns[:, :5], np.ones((400, 1), np.float32)], axis=1)
-    ends /= np.linalg.norm(ends, axis=1, keepdims=True)
-    owner = np.repeat(np.arange(20), 20)
-    monkeypatch.setattr(start_module, "STEPS", 100)
-    network = start_module.trained(columns[:300], ends[:300], owner[:300], seed=0)
-    error = 1.0 - (network.ends(columns[300:]) * ends[300:]).sum(axis=1).mean()
-    mean = ends[:300].mean(axis=0)
-    floor = 1.0 - (ends[300:] @ (mean / np.linalg.norm(mean))).mean()
-    assert error < 0.2 * floor
-
-
 @pytest.mark.slow
 def test_cells_are_made_once_and_the_page_has_every_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(start_module, "STEPS", 5)
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     data = SimpleNamespace(groups=[product(rows) for rows in (24, 32, 40, 56)])
     monkeypatch.setattr(world_start, "read_data", lambda paths: data)
@@ -189,7 +161,7 @@ def test_cells_are_made_once_and_the_page_has_every_row(
         del one["conditions"]
     assert json.dumps(again) == json.dumps(result)
     printed = capsys.readouterr().out
-    for row in (*INPUTS, *TRANSITIONS, DECISIONS):
+    for row in (*TRANSITIONS, DECISIONS):
         assert f"| {row} " in printed
     rows = {row["row"]: row for row in result["predicted"]}
     assert rows["actions only"]["partners"]["moved"]["mean"] == 0
