@@ -15,7 +15,7 @@ import importlib.metadata
 import inspect
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from foretune._options import RESEARCH
 from foretune.errors import BadInputError, ForetuneError, MissingDependencyError, unknown_name
@@ -104,8 +104,8 @@ class Registry(Generic[Made]):
         try:
             if name in builtin:
                 module, _, attribute = builtin[name].partition(":")
-                made = getattr(importlib.import_module(module), attribute)
-                return cast("Callable[..., Made]", made)
+                made: Callable[..., Made] = getattr(importlib.import_module(module), attribute)
+                return made
             plugin = self._plugins().get(name)
             if plugin is not None:
                 return self._load(plugin)
@@ -147,7 +147,8 @@ class Registry(Generic[Made]):
 
     def _load(self, plugin: importlib.metadata.EntryPoint) -> Callable[..., Made]:
         try:
-            return cast("Callable[..., Made]", plugin.load())
+            made: Callable[..., Made] = plugin.load()
+            return made
         except ModuleNotFoundError:
             raise
         # Somebody else's module: whatever it raises, others must stay usable.

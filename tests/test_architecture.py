@@ -199,6 +199,19 @@ def test_every_room_begins_with_a_map():
     assert not unnamed
 
 
+def test_types_of_arrays_are_said_once():
+    again = [
+        f"{file}:{node.lineno}"
+        for file in FILES
+        if file != "_arrays.py"
+        for node in _tree(file).body
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        and node.value is not None
+        and ast.unparse(node.value).startswith("npt.NDArray")
+    ]
+    assert not again, "they are in foretune/_arrays.py"
+
+
 def test_tvm_is_imported_by_its_seam_alone():
     direct = [
         f"{file}:{line} imports {name}"

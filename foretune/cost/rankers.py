@@ -13,7 +13,7 @@ import inspect
 import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from foretune._options import require_type
 from foretune._registry import Registry
@@ -136,11 +136,12 @@ def _read(path: Path, parts_of: Callable[[Any], Mapping[str, Any]]) -> Ranker:
             f"{path} holds a ranker {name!r}, whose factory cannot load: register the class instead"
         )
     try:
-        return cast("Ranker", reader(path, **parts_of(factory)))
+        ranker: Ranker = reader(path, **parts_of(factory))
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(
             f"{path} holds a damaged ranker {name!r} ({error!r}): train it again"
         ) from error
+    return ranker
 
 
 def reads_programs(name: str) -> bool:
@@ -179,9 +180,11 @@ def descriptions() -> dict[str, str]:
 def _presets(name: str) -> Mapping[str, Any]:
     """Options that a name stands for."""
     try:
-        return cast("Mapping[str, Any]", getattr(_RANKERS.factory(name), "presets", {}))
+        factory = _RANKERS.factory(name)
     except ForetuneError:
         return {}
+    presets: Mapping[str, Any] = getattr(factory, "presets", {})
+    return presets
 
 
 def register(name: str, factory: Callable[..., Ranker]) -> None:

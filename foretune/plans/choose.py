@@ -25,20 +25,20 @@ from foretune._arrays import FloatArray
 from foretune.errors import BadInputError
 from foretune.plans.files import read_graph
 from foretune.plans.kernels import KERNELS
+from foretune.plans.loop import (
+    JOURNAL,
+    MADE,
+    Measures,
+    PlanLoop,
+    Proposals,
+    beside_default,
+    opened,
+)
 from foretune.plans.measurer import OutOfTime, PlanMeasurer
 from foretune.plans.model import LinearPlans
 from foretune.plans.prior import GraphPrior, shipped_plan_model
 from foretune.plans.provenance import provenance
-from foretune.plans.standings import DEFAULT, Standings
-from foretune.plans.trials import (
-    JOURNAL,
-    MADE,
-    Measures,
-    Proposals,
-    Trials,
-    beside_default,
-    opened,
-)
+from foretune.plans.standings import DEFAULT, PlanStandings
 from foretune.records import Journal
 from foretune.tgraph import TGraph, require_torch
 
@@ -58,7 +58,7 @@ _RESERVED = 0.4
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanOutcome:
     """What became of a search for a plan.
 
     Attributes:
@@ -105,7 +105,7 @@ def search_plans(
     without: Collection[str] = (),
     measurer: Callable[..., Measures] = PlanMeasurer,
     say: Callable[[str], None] = print,
-) -> Planned:
+) -> PlanOutcome:
     """Looks for a plan that is faster than the default plan.
 
     Args:
@@ -140,7 +140,7 @@ def search_plans(
     with Journal(folder / JOURNAL) as journal:
         search = _Search(journal, made.digest, proposer, trials, seconds, seed, say)
         if time.monotonic() >= search.deadline:
-            return search.planned("the time was spent before anything was measured")
+            return search.outcome("the time was spent before anything was measured")
         start = partial(
             measurer, network, hardware, place, without=without, deadline=search.deadline
         )
@@ -148,7 +148,7 @@ def search_plans(
             with opened(start, place, journal, hardware, made) as opening:
                 outcome = search.run(opening, place)
         except OutOfTime:
-            outcome = search.planned("the time was spent before anything was measured")
+            outcome = search.outcome("the time was spent before anything was measured")
     # Other networks have few of these kernels, and all together take gigabytes.
     shutil.rmtree(place / KERNELS, ignore_errors=True)
     return outcome
@@ -164,7 +164,7 @@ class _Search:
         began: When it did, of ``time.monotonic``.
         earlier_s: Seconds that earlier runs measured.
         records: What was measured, in earlier runs, too.
-        seen: As for ``Planned``; None until the network is known.
+        seen: As for ``PlanOutcome``; None until the network is known.
     """
 
     journal: Journal
@@ -190,11 +190,11 @@ class _Search:
         """Of ``time.monotonic``: when the time is spent."""
         return self.began + self.seconds - self.earlier_s
 
-    def run(self, trials: Trials, place: Path) -> Planned:
+    def run(self, loop: PlanLoop, place: Path) -> PlanOutcome:
         """Measures, compares and decides."""
-        space = trials.space
+        space = loop.space
         if space.size == 1:
-            return self.planned("the network has one plan only")
+            return self.outcome("the network has one plan only")
         prior = GraphPrior(self.proposer, read_graph(place), space)
         self.seen = prior.has_seen
         proposals = Proposals(
@@ -207,16 +207,16 @@ class _Search:
             # A random plan needs dozens of kernels that no other has.
             epsilon=0.0,
         )
-        proposals.restore(trials.measured)
-        complete = self._measure(trials, proposals)
-        self.records = measured = trials.measured
+        proposals.restore(loop.measured)
+        complete = self._measure(loop, proposals)
+        self.records = measured = loop.measured
         why = self._why(complete)
         best = _best(measured)
         if not best:
-            return self.planned(f"{why}; none is faster than the default plan")
-        return self._compared(trials, prior, best, why)
+            return self.outcome(f"{why}; none is faster than the default plan")
+        return self._compared(loop, prior, best, why)
 
-    def _measure(self, trials: Trials, proposals: Proposals) -> bool:
+    def _measure(self, loop: PlanLoop, proposals: Proposals) -> bool:
         """Trials until there are enough, or until time is left for the comparison alone."""
         loaded_s = time.monotonic() - self.began
         longest_s = 0.0
@@ -228,16 +228,14 @@ class _Search:
         def tell(records: Sequence[Trial[PlanCandidate]]) -> None:
             nonlocal longest_s
             longest_s = max([longest_s, *map(_again_s, records)])
-            trials.measurer.deadline = self.deadline - reserved()
+            loop.measurer.deadline = self.deadline - reserved()
             self.say(
                 f"plans: {proposals.count - 1} of {self.trials} beside the default measured, "
                 f"{proposals.describe(records)}"
             )
 
-        complete = trials.run(
-            proposals, lambda: time.monotonic() < self.deadline - reserved(), tell
-        )
-        trials.measurer.deadline = self.deadline
+        complete = loop.run(proposals, lambda: time.monotonic() < self.deadline - reserved(), tell)
+        loop.measurer.deadline = self.deadline
         return complete
 
     def _why(self, complete: bool) -> str:
@@ -258,31 +256,31 @@ class _Search:
         }
 
     def _compared(
-        self, trials: Trials, prior: GraphPrior, best: Sequence[PlanCandidate], why: str
-    ) -> Planned:
+        self, loop: PlanLoop, prior: GraphPrior, best: Sequence[PlanCandidate], why: str
+    ) -> PlanOutcome:
         """Measures the best beside the default plan, and decides."""
         self.say(f"plans: comparing the best {len(best)} with the default plan")
         try:
             # Memory may not suffice for several networks at once.
-            ratios = _beside(trials, best) or _beside(trials, best[:1])
+            ratios = _beside(loop, best) or _beside(loop, best[:1])
         except OutOfTime:
-            return self.planned(f"{why}, and none was left to compare the best: allow more time")
+            return self.outcome(f"{why}, and none was left to compare the best: allow more time")
         if not ratios:
-            return self.planned(f"{why}, but comparing the best with the default plan failed")
+            return self.outcome(f"{why}, but comparing the best with the default plan failed")
         plan = max(ratios, key=lambda each: float(np.median(ratios[each])))
         # Beyond what readings vary, as for the network that is tuned.
         better = float(np.quantile(ratios[plan], 0.25)) > 1
-        return self.planned(
+        return self.outcome(
             why if better else f"{why}; none is faster beside the default plan",
-            plan=trials.measurer.chosen[plan.key] if better else None,
-            expected=prior.gain(plan, trials.space.default),
+            plan=loop.measurer.chosen[plan.key] if better else None,
+            expected=prior.gain(plan, loop.space.default),
             ratio=float(np.median(ratios[plan])),
         )
 
-    def planned(self, why: str, **told: Any) -> Planned:
+    def outcome(self, why: str, **told: Any) -> PlanOutcome:
         """What became of it, with what is known in any case."""
         others = self._others()
-        return Planned(
+        return PlanOutcome(
             measured=len(others),
             failed=sum(not ok for ok in others.values()),
             seconds=self.earlier_s + time.monotonic() - self.began,
@@ -296,14 +294,14 @@ class _Search:
 
 def _best(measured: Sequence[Trial[PlanCandidate]]) -> list[PlanCandidate]:
     """The fastest plans, if they are faster than the default plan."""
-    standings = Standings.of(measured)
+    standings = PlanStandings.of(measured)
     best = standings.best(_COMPARED)
     return [one.record.candidate for one in best if one.alone_s < standings.whole_s]
 
 
-def _beside(trials: Trials, plans: Sequence[PlanCandidate]) -> dict[PlanCandidate, FloatArray]:
+def _beside(loop: PlanLoop, plans: Sequence[PlanCandidate]) -> dict[PlanCandidate, FloatArray]:
     """How many times as fast as the default plan plans are, round by round; of those that run."""
-    first, others = beside_default(trials, plans)
+    first, others = beside_default(loop, plans)
     return {
         plan: np.divide(first.seconds, measurement.seconds)
         for plan, measurement in others

@@ -2,7 +2,7 @@
 
 Half of a network's plans are drawn uniformly, the others bred. The default plan is measured again
 every so often, and in the end the best ones beside it: what was best of many was lucky, too. A
-collection that is started again goes on where it was stopped; ``trials`` says what its work folder
+collection that is started again goes on where it was stopped; ``loop`` says what its work folder
 holds. Built kernels are there while a network is not complete.
 """
 
@@ -23,21 +23,21 @@ from filelock import FileLock, Timeout
 from foretune._files import write_json
 from foretune.errors import BadInputError, ForetuneError, RecordError
 from foretune.plans.kernels import KERNELS
-from foretune.plans.measurer import PlanMeasurer
-from foretune.plans.model import LinearPlans
-from foretune.plans.provenance import Provenance, provenance, read_provenance
-from foretune.plans.standings import Standings
-from foretune.plans.trials import (
+from foretune.plans.loop import (
     JOURNAL,
     PARTS,
     Measures,
+    PlanLoop,
     Proposals,
-    Trials,
     beside_default,
     counting,
     opened,
     read_space,
 )
+from foretune.plans.measurer import PlanMeasurer
+from foretune.plans.model import LinearPlans
+from foretune.plans.provenance import Provenance, provenance, read_provenance
+from foretune.plans.standings import PlanStandings
 from foretune.records import CONFIRM, Journal
 from foretune.records.standings import R
 
@@ -190,13 +190,13 @@ class PlanCollector:
         if place is None:
             return True
         start = partial(self._measurer, spec, self.hardware, place)
-        with opened(start, place, self._journal, self.hardware, made) as trials:
+        with opened(start, place, self._journal, self.hardware, made) as loop:
             write_json(place / _SPEC, {"spec": spec})
-            if trials.space.size == 1:
+            if loop.space.size == 1:
                 self._say(f"{spec} has one plan only: there is nothing to collect")
                 return True
-            complete = self._plans(trials)
-            complete = complete and self._settle(trials)
+            complete = self._plans(loop)
+            complete = complete and self._settle(loop)
         if complete:
             # Other networks have few of these kernels, and all together take gigabytes.
             shutil.rmtree(place / KERNELS, ignore_errors=True)
@@ -216,44 +216,44 @@ class PlanCollector:
             return self.folder / name
         return self.folder / f"{name}{PARTS}{made.digest[:8]}"
 
-    def _plans(self, trials: Trials) -> bool:
+    def _plans(self, loop: PlanLoop) -> bool:
         """Measures plans until there are enough; False if time runs out before."""
-        proposals = self.collection.proposals(trials.space)
-        proposals.restore(trials.measured)
+        proposals = self.collection.proposals(loop.space)
+        proposals.restore(loop.measured)
 
         def tell(records: Sequence[Trial[PlanCandidate]]) -> None:
             self._say(
-                f"{trials.space.workload.name}: {proposals.count} of {self.collection.plans} "
+                f"{loop.space.workload.name}: {proposals.count} of {self.collection.plans} "
                 f"plans, {proposals.describe(records)}"
             )
 
-        return trials.run(proposals, lambda: time.monotonic() < self._deadline, tell)
+        return loop.run(proposals, lambda: time.monotonic() < self._deadline, tell)
 
-    def _settle(self, trials: Trials) -> bool:
+    def _settle(self, loop: PlanLoop) -> bool:
         """Measures again what was not quiet, and the best plans beside the default plan.
 
         Returns:
             Whether there was time for it.
         """
-        records = trials.measured
-        standings = Standings.of(records)
+        records = loop.measured
+        standings = PlanStandings.of(records)
         times = Counter(record.candidate_key for record in records)
         again = [
             standings.plans[key].record for key in standings.unquiet if times[key] < _MOST_TIMES
         ]
-        name = trials.space.workload.name
+        name = loop.space.workload.name
         if again:
             self._say(f"{name}: {len(again)} plans are measured again, which were not quiet")
         for record in again:
             if time.monotonic() >= self._deadline:
                 return False
-            trials.measure([record.candidate], record.origin)
-        best = [trial.candidate for trial in _uncompared(trials.measured)]
+            loop.measure([record.candidate], record.origin)
+        best = [trial.candidate for trial in _uncompared(loop.measured)]
         self._say(f"{name}: the best {len(best)} beside the default plan")
         for at in range(0, len(best), _TOGETHER):
             if time.monotonic() >= self._deadline:
                 return False
-            beside_default(trials, best[at : at + _TOGETHER])
+            beside_default(loop, best[at : at + _TOGETHER])
         return True
 
     def _is_complete(self, space: PlanSpace, made: Provenance) -> bool:
@@ -269,5 +269,5 @@ class PlanCollector:
 def _uncompared(records: Sequence[R]) -> list[R]:
     """The best plans that nobody has tried beside the default plan yet."""
     tried = {record.candidate_key for record in records if record.origin == CONFIRM}
-    best = [one.record for one in Standings.of(records).best(_COMPARED)]
+    best = [one.record for one in PlanStandings.of(records).best(_COMPARED)]
     return [record for record in best if record.candidate_key not in tried]

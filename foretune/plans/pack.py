@@ -17,9 +17,9 @@ from foretune._arrays import IntArray
 from foretune.errors import BadInputError
 from foretune.plans.encode import anchors, configurable, configurations
 from foretune.plans.files import PackedPlans, read_graph, write_layout
+from foretune.plans.loop import JOURNAL, PARTS, SPACE, counting, read_space
 from foretune.plans.provenance import Provenance, read_provenance
-from foretune.plans.standings import DEFAULT, EVOLVED, RANDOM, TVM, Standing, Standings
-from foretune.plans.trials import JOURNAL, PARTS, SPACE, counting, read_space
+from foretune.plans.standings import DEFAULT, EVOLVED, RANDOM, TVM, PlanStanding, PlanStandings
 from foretune.records import Journal
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def pack(folder: Path, output: Path, fewest: int = FEWEST) -> Packed:
             space, made = read_space(place), read_provenance(place)
             if space is None or made is None:
                 continue
-            known = Standings.of(counting(journal, space.workload.key, made.digest))
+            known = PlanStandings.of(counting(journal, space.workload.key, made.digest))
             if not known.compared:
                 left_out.append(place.name)
                 continue
@@ -101,7 +101,7 @@ def pack(folder: Path, output: Path, fewest: int = FEWEST) -> Packed:
     return Packed(files, plans, size, tuple(left_out), otherwise, unquiet)
 
 
-def _of_origin(known: Standings[Record], origin: str) -> list[Standing[Record]]:
+def _of_origin(known: PlanStandings[Record], origin: str) -> list[PlanStanding[Record]]:
     """The default plan, TVM's and those of an origin; nothing where there are none of these."""
     unquiet = set(known.unquiet)
     plans = [one for key, one in known.plans.items() if key not in unquiet]
@@ -114,8 +114,8 @@ def _write(
     place: Path,
     space: PlanSpace,
     made: Provenance,
-    known: Standings[Record],
-    plans: Sequence[Standing[Record]],
+    known: PlanStandings[Record],
+    plans: Sequence[PlanStanding[Record]],
 ) -> None:
     graph = read_graph(place)
     candidates = [space.candidate(plan.record.decisions) for plan in plans]

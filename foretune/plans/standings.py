@@ -34,7 +34,7 @@ _NEIGHBOURS = 1
 
 
 @dataclass(frozen=True)
-class Standing(Generic[R]):
+class PlanStanding(Generic[R]):
     """What is known of a plan that ran.
 
     Attributes:
@@ -60,7 +60,7 @@ class Standing(Generic[R]):
 
 
 @dataclass(frozen=True)
-class Standings(Generic[R]):
+class PlanStandings(Generic[R]):
     """What is known of all plans of a network.
 
     Attributes:
@@ -70,19 +70,19 @@ class Standings(Generic[R]):
         otherwise: Keys of plans that passes made into other plans; they are not among ``plans``.
     """
 
-    plans: dict[str, Standing[R]] = field(default_factory=dict)
+    plans: dict[str, PlanStanding[R]] = field(default_factory=dict)
     default_readings: tuple[float, ...] = ()
     otherwise: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, measured: Iterable[R]) -> Standings[R]:
+    def of(cls, measured: Iterable[R]) -> PlanStandings[R]:
         """Sorts records, given in any order."""
         records = in_order(measured)
         drift = _Drift.of(records)
         if drift is None:
             return cls()
         beside = _beside_default(records)
-        quietest: dict[str, Standing[R]] = {}
+        quietest: dict[str, PlanStanding[R]] = {}
         otherwise = set()
         for at, record in enumerate(records):
             seconds = seconds_of(record.measurement)
@@ -93,7 +93,7 @@ class Standings(Generic[R]):
                 otherwise.add(key)
                 continue
             ratio = beside.get(key)
-            one = Standing(
+            one = PlanStanding(
                 record,
                 drift.whole_s if record.origin == DEFAULT else seconds / drift.at(at),
                 None if ratio is None else ratio * drift.whole_s,
@@ -123,7 +123,7 @@ class Standings(Generic[R]):
             if one.quiet < FEWEST_QUIET and one.beside_s is None and one.record.origin != DEFAULT
         ]
 
-    def best(self, count: int) -> list[Standing[R]]:
+    def best(self, count: int) -> list[PlanStanding[R]]:
         """The plans that are fastest alone, without the default plan."""
         others = [one for one in self.plans.values() if one.record.origin != DEFAULT]
         ordered = sorted(others, key=lambda one: (one.alone_s, one.record.candidate_key))

@@ -18,7 +18,7 @@ from foretune.measure import DeviceAddress, MeasurePolicy, Measurer, place_of
 from foretune.tuning.events import Progress
 from foretune.tuning.experience import require_journals
 from foretune.tuning.measurers import devices_for
-from foretune.tuning.planned import PlanSearch
+from foretune.tuning.plan_search import PlanSearch
 from foretune.tuning.task import resolve_names
 
 if TYPE_CHECKING:

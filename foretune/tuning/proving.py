@@ -14,7 +14,7 @@ from foretune.hardware import Hardware, why_not_here
 from foretune.tuning.asked import Choices, Files
 from foretune.tuning.budget import Budget
 from foretune.tuning.events import Progress
-from foretune.tuning.planned import SHARE, FoundPlan, Place
+from foretune.tuning.plan_search import SHARE, Place, TunedPlan
 from foretune.tuning.prepared import Prepared, loaded, prepare
 from foretune.tuning.proof import Proof
 from foretune.workload import Model, Workload
@@ -35,19 +35,19 @@ class Begun:
     Attributes:
         prepared: The INPUT, taken apart.
         proof: That a network works; None where nothing is proven.
-        found: The plan that was searched; None where none was.
+        plan: The one that was searched; None where none was.
     """
 
     prepared: Prepared
     proof: Proof | None = None
-    found: FoundPlan | None = None
+    plan: TunedPlan | None = None
 
     def note(self, journal: Journal) -> None:
         """Keeps how a network was taken apart."""
         extraction = self.prepared.extraction
         if extraction is not None:
             passes = [report.to_json() for report in extraction.passes]
-            report = None if self.found is None else self.found.report
+            report = None if self.plan is None else self.plan.report
             journal.add_network(self.prepared.source.name, passes, extraction.plan, report)
 
 
@@ -93,8 +93,8 @@ class Proving:
             self._tell(begun.proof)
         if plan is None and isinstance(prepared.source, Model):
             begun = self._planned(begun, prepared.source, journal)
-        if begun.found is not None and begun.proof is not None:
-            begun.proof.network = replace(begun.proof.network, plans=begun.found.report)
+        if begun.plan is not None and begun.proof is not None:
+            begun.proof.network = replace(begun.proof.network, plans=begun.plan.report)
         return begun
 
     def _planned(self, begun: Begun, source: Model, journal: Journal | None) -> Begun:
@@ -110,10 +110,10 @@ class Proving:
             source, self.hardware, where, seed=self.seed, without=self.choices.without
         )
         if plan.plan is None or begun.proof is None:
-            return replace(begun, found=plan)
+            return replace(begun, plan=plan)
         return self._replanned(plan, begun.prepared, begun.proof)
 
-    def _as_before(self, what: Any, plan: FoundPlan) -> Prepared:
+    def _as_before(self, what: Any, plan: TunedPlan) -> Prepared:
         """A network with the plan that an earlier run tuned."""
         try:
             return prepare(what, self.hardware, self.choices.without, plan.plan)
@@ -123,7 +123,7 @@ class Proving:
                 f"fit any more: {error}; start anew with --fresh"
             ) from error
 
-    def _replanned(self, plan: FoundPlan, prepared: Prepared, proof: Proof) -> Begun:
+    def _replanned(self, plan: TunedPlan, prepared: Prepared, proof: Proof) -> Begun:
         """The network with another plan, proven and told; as it was where that cannot be."""
         began, spent_s = time.perf_counter(), proof.network.proof_s
         try:

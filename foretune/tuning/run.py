@@ -158,12 +158,12 @@ class Run:
     def _outside(self, begun: Begun) -> Outside:
         """What the tuner does not see of the run."""
         # Seconds of runs that were stopped before their first trial count, too.
-        earlier_s = 0.0 if begun.found is None else begun.found.earlier_s
+        earlier_s = 0.0 if begun.plan is None else begun.plan.earlier_s
         proof = begun.proof
         return Outside(
             began=self.began - earlier_s,
             proof_s=0.0 if proof is None else proof.network.proof_s,
-            plans_s=0.0 if begun.found is None else begun.found.seconds,
+            plans_s=0.0 if begun.plan is None else begun.plan.seconds,
             reserve_s=0.0 if proof is None else proof.reserve_s(self.budget.reserve_s),
             proven=proof is not None,
         )

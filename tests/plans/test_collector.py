@@ -14,9 +14,9 @@ from foretune.errors import BadInputError, RecordError
 from foretune.measure import Measurement, Status
 from foretune.plans import provenance
 from foretune.plans.collector import Collection, PlanCollector, folder_of
+from foretune.plans.loop import JOURNAL, MADE, SPACE, read_space
 from foretune.plans.pack import pack
 from foretune.plans.standings import DEFAULT, EVOLVED, RANDOM, TVM, seconds_of
-from foretune.plans.trials import JOURNAL, MADE, SPACE, read_space
 from foretune.records import CONFIRM, Journal, Trial
 from foretune.tgraph import read_graphs
 from tests.plans import spaces

@@ -15,7 +15,7 @@ from foretune.engines import EngineResult
 from foretune.errors import BadInputError
 from foretune.graph import Artifact, extract
 from foretune.hardware import Hardware, probe
-from foretune.plans import JOURNAL, Planned
+from foretune.plans import JOURNAL, PlanOutcome
 from foretune.records import Journal
 from foretune.tuning import TuneResult
 from foretune.tuning.events import Silent
@@ -46,13 +46,13 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What searches answer, the next one first; what they were asked with replaces it."""
     answers: list[Any] = []
 
-    def search(network: Model, hardware: Hardware, folder: Path, **asked: Any) -> Planned:
+    def search(network: Model, hardware: Hardware, folder: Path, **asked: Any) -> PlanOutcome:
         answer = answers.pop(0)
         answers.append({**asked, "folder": folder})
         if isinstance(answer, BaseException):
             raise answer
         asked["say"]("plans: one measured")
-        assert isinstance(answer, Planned)
+        assert isinstance(answer, PlanOutcome)
         return answer
 
     monkeypatch.setattr(plans, "search_plans", search)
@@ -102,7 +102,7 @@ def tune(model: Model, **options: Any) -> TuneResult:
 def test_a_faster_plan_is_tuned_and_kept_and_a_resumed_run_tunes_it_again(
     network: Model, other: dict[str, dict[str, str]], found: list[Any], tmp_path: Path
 ) -> None:
-    found.append(Planned(other, measured=4, seconds=3.0, ratio=1.25, stopped="4 were measured"))
+    found.append(PlanOutcome(other, measured=4, seconds=3.0, ratio=1.25, stopped="4 were measured"))
     work_dir, output, told = tmp_path / "run", tmp_path / "net.so", Told()
     result = tune(network, work_dir=work_dir, output=output, progress=told)
     (asked,) = found
@@ -141,7 +141,7 @@ def test_without_a_model_the_default_plan_is_tuned_and_one_line_says_so(
 def test_a_plan_that_cannot_be_proven_is_not_tuned(
     network: Model, found: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    found.append(Planned({"algorithms": {"nothing": "direct"}}, ratio=2.0))
+    found.append(PlanOutcome({"algorithms": {"nothing": "direct"}}, ratio=2.0))
     result = tune(network)
     assert result.network is not None and result.network.plans is not None
     assert result.network.plans["chosen"] is False
@@ -164,7 +164,7 @@ def test_ctrl_c_in_the_search_leaves_the_proven_network_and_no_decision(
 def test_plans_take_a_fifth_of_the_time_and_count_what_earlier_runs_took(
     network: Model, found: list[Any]
 ) -> None:
-    found.append(Planned(seconds=900.0, earlier_s=900.0, stopped="the time was spent"))
+    found.append(PlanOutcome(seconds=900.0, earlier_s=900.0, stopped="the time was spent"))
     result = tune(network, trials=None, time_s=1000.0, patience=1)
     assert found[0]["seconds"] == 200.0
     assert result.elapsed_s > 900.0 and result.spent_s["setup_s"] < 100.0
@@ -174,7 +174,7 @@ def test_plans_take_a_fifth_of_the_time_and_count_what_earlier_runs_took(
 def test_a_plan_of_the_journal_that_does_not_fit_any_more_is_refused_with_a_remedy(
     network: Model, found: list[Any], other: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
-    found.append(Planned(other, ratio=1.5))
+    found.append(PlanOutcome(other, ratio=1.5))
     tune(network, work_dir=tmp_path)
     with pytest.raises(BadInputError, match=r"its journal holds.*is off.*--fresh"):
         tune(network, work_dir=tmp_path, without=("packed-weights",))
@@ -186,13 +186,13 @@ def test_fresh_sets_aside_what_a_search_measured(
 ) -> None:
     assert f"plans/{JOURNAL}" == PLANS_JOURNAL
     Journal(tmp_path / PLANS_JOURNAL).close()
-    found.append(Planned())
+    found.append(PlanOutcome())
     tune(network, work_dir=tmp_path, fresh=True)
     assert [file.name for file in (tmp_path / "plans").iterdir()] == ["plans.1.jsonl"]
 
 
 def test_a_device_that_is_not_here_has_its_default_plan(network: Model, found: list[Any]) -> None:
-    from foretune.tuning.planned import Place, PlanSearch
+    from foretune.tuning.plan_search import Place, PlanSearch
 
     told = Told()
     elsewhere = Hardware("far away", '{"kind": "cuda", "arch": "sm_90"}', threads=1)

@@ -1,8 +1,8 @@
-"""Trials of plans: what is proposed for one network, measured and kept.
+"""The one loop over plans of a network: ask, measure, keep, tell.
 
-The one loop over plans: ask, measure, keep, tell. Every record is on disk before the next plan, so
-that a run that is stopped goes on where it was. A collection (``collector``) and a search for the
-plan that ships (``choose``) differ in what is asked for, and when it ends.
+Every record is on disk before the next plan, so that a run that is stopped goes on where it was. A
+collection (``collector``) and a search for the plan that ships (``choose``) differ in what is asked
+for, and when it ends.
 
 A folder holds ``plans.jsonl``, a journal as of ``foretune tune`` whose workloads are networks, and
 a place for each network: ``space.json`` (its choices), ``graph.npz`` (its nodes and edges),
@@ -79,7 +79,7 @@ class Measures(Protocol):
         """Ends what it started."""
 
 
-class Trials:
+class PlanLoop:
     """Plans of one network, measured into a journal.
 
     Args:
@@ -291,8 +291,8 @@ def opened(
     journal: Journal,
     hardware: Hardware,
     made: Provenance,
-) -> Iterator[Trials]:
-    """Trials of a network, until the block ends.
+) -> Iterator[PlanLoop]:
+    """The loop over a network's plans, until the block ends.
 
     Args:
         start: Makes its measurer, given the network's plans if an earlier run found them.
@@ -311,7 +311,7 @@ def opened(
     try:
         write_json(place / SPACE, measurer.space.to_json())
         write_provenance(place, made)
-        yield Trials(measurer, journal, hardware, made)
+        yield PlanLoop(measurer, journal, hardware, made)
     finally:
         measurer.close()
 
@@ -329,7 +329,7 @@ def counting(journal: Journal, network: str, made: str) -> list[Record]:
 
 
 def beside_default(
-    trials: Trials, plans: Sequence[PlanCandidate]
+    loop: PlanLoop, plans: Sequence[PlanCandidate]
 ) -> tuple[Measurement, list[tuple[PlanCandidate, Measurement]]]:
     """Measures plans beside the default plan, readings taking turns.
 
@@ -339,7 +339,7 @@ def beside_default(
     Raises:
         OutOfTime: The measurer's deadline came.
     """
-    records = trials.measure([trials.space.default, *plans], CONFIRM)
+    records = loop.measure([loop.space.default, *plans], CONFIRM)
     first, *others = [record.measurement for record in records]
     return first, list(zip(plans, others, strict=True))
 

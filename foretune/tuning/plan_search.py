@@ -24,7 +24,7 @@ from foretune.workload import Model, Workload
 if TYPE_CHECKING:
     from foretune.graph import Plan
     from foretune.hardware import Hardware
-    from foretune.plans import Planned
+    from foretune.plans import PlanOutcome
     from foretune.records import Journal
     from foretune.tgraph import TGraph
 
@@ -33,7 +33,7 @@ SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class FoundPlan:
+class TunedPlan:
     """The plan that a network is tuned with.
 
     Attributes:
@@ -49,11 +49,11 @@ class FoundPlan:
     earlier_s: float = 0.0
 
     @classmethod
-    def of(cls, planned: Planned) -> FoundPlan:
+    def of(cls, planned: PlanOutcome) -> TunedPlan:
         """What a search found."""
         return cls(planned.plan, planned.to_json(), planned.seconds, planned.earlier_s)
 
-    def refused(self, why: str) -> FoundPlan:
+    def refused(self, why: str) -> TunedPlan:
         """The default plan, because this one cannot be tuned."""
         return replace(self, plan=None, report={**self.report, "chosen": False, "stopped": why})
 
@@ -123,7 +123,7 @@ class PlanSearch:
         proposer = None if model is None else read_plan_model(Path(model))
         return cls(trials, proposer, progress or Silent())
 
-    def known(self, journal: Journal | None, source: Model | Workload) -> FoundPlan | None:
+    def known(self, journal: Journal | None, source: Model | Workload) -> TunedPlan | None:
         """The plan that an earlier run in this journal decided on.
 
         Raises:
@@ -138,7 +138,7 @@ class PlanSearch:
         if noted is None:
             return None
         report = noted.get("plans") or _unsearched("an earlier run in this directory had no search")
-        return FoundPlan(noted["plan"], dict(report))
+        return TunedPlan(noted["plan"], dict(report))
 
     def run(
         self,
@@ -148,7 +148,7 @@ class PlanSearch:
         *,
         seed: int,
         without: Collection[str],
-    ) -> FoundPlan:
+    ) -> TunedPlan:
         """Searches, and says what came of it. Without a model, for example, the default stays.
 
         Args:
@@ -167,7 +167,7 @@ class PlanSearch:
         try:
             _require_here(hardware)
             with _folder(place.work_dir) as folder:
-                plan = FoundPlan.of(
+                plan = TunedPlan.of(
                     search_plans(
                         source,
                         hardware,
@@ -185,11 +185,11 @@ class PlanSearch:
         except ForetuneError as error:
             why = first_line(error)
             self.progress.stopped(f"plans are not searched, the default plan is used: {why}")
-            return FoundPlan(None, _unsearched(why), time.monotonic() - began)
+            return TunedPlan(None, _unsearched(why), time.monotonic() - began)
         self.progress.phase(_outcome(plan))
         return self._agreed(plan, source, place.journal)
 
-    def _agreed(self, plan: FoundPlan, source: Model, journal: Journal | None) -> FoundPlan:
+    def _agreed(self, plan: TunedPlan, source: Model, journal: Journal | None) -> TunedPlan:
         """What another tuner in the same directory has decided on meanwhile, if one has."""
         if journal is None:
             return plan
@@ -201,12 +201,12 @@ class PlanSearch:
 
 
 def _unsearched(why: str) -> Mapping[str, Any]:
-    from foretune.plans import Planned
+    from foretune.plans import PlanOutcome
 
-    return Planned(stopped=why).to_json()
+    return PlanOutcome(stopped=why).to_json()
 
 
-def _outcome(plan: FoundPlan) -> str:
+def _outcome(plan: TunedPlan) -> str:
     if plan.plan is None:
         return f"plans: the default plan stays: {plan.report['stopped']}"
     return (
