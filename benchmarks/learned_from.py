@@ -14,10 +14,9 @@ from typing import Any
 
 from benchmarks._networks.figures import geometric_mean, mean_interval
 from benchmarks._networks.runs import tuned
-from benchmarks.results import conditions, publish, say, table
+from benchmarks.pages import Section, publish
+from benchmarks.results import conditions, say, table
 
-PAGE = "learned_from"
-_TITLE = "What a tuned network teaches the next one"
 PAIRS = (
     "mobilenet_v2>efficientnet_b0",
     "vit_b_32>bert_base",
@@ -87,58 +86,49 @@ def figures(runs: Mapping[str, Mapping[str, Any]], seconds: float) -> dict[str, 
     return found
 
 
-def interval(values: Sequence[float]) -> str:
-    """Geometric mean and 95 % interval by bootstrap."""
+def section(data: Mapping[str, Any]) -> Section:
+    """What learning brings at shares of the time, and at the end."""
+    rows, seconds = data["rows"], data["time_s"]
+    columns = [*(f"{share:g}" for share in _SHARES), "network"]
+    known = {name: [r["figures"][name] for r in rows if name in r["figures"]] for name in columns}
+    means = [_told(values) for values in known.values()]
+    header = ["first", "then", "seed", *(f"{s * seconds:.0f} s" for s in _SHARES),
+              "network at the end"]  # fmt: skip
+    cells = [
+        [row["first"], row["then"], str(row["seed"]),
+         *(_told([row["figures"][n]] if n in row["figures"] else []) for n in columns)]
+        for row in rows
+    ]  # fmt: skip
+    return Section(
+        "Does a tuned network teach the next one?",
+        f"After {_SHARES[0] * seconds:.0f} s the kernels of a network that learns from another one "
+        f"are **{means[0]} times as fast** as without, after {seconds:.0f} s {means[-2]} times.",
+        table(header, [*cells, ["mean", "", "", *means]]),
+        "Seconds without over seconds with: above 1, learning pays. Kernels: the sum over all "
+        "kernels of the best schedule that the run knew, by its own readings, those of the two "
+        "runs made equal where both have the default schedules. Network: speed-up over the "
+        "original at the end, as deployed, of one side over that of the other. Means are "
+        "geometric, with a 95 % interval over pairs and seeds.",
+    )
+
+
+def _told(values: Sequence[float]) -> str:
+    """A value, or the geometric mean of several with its interval."""
+    if len(values) < 2:
+        return f"{values[0]:.3f}" if values else "–"
     found = mean_interval(values)
     return f"{geometric_mean(values):.3f} ({found['low']:.3f} to {found['high']:.3f})"
 
 
-def body_of(rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
-    """The answer and the table."""
-    columns = [f"{share:g}" for share in _SHARES]
-    first = interval([row["figures"][columns[0]] for row in rows])
-    last = interval([row["figures"][columns[-1]] for row in rows])
-    answer = (
-        f"After {_SHARES[0] * seconds:.0f} s the kernels of a network that learns from another one "
-        f"are {first} times as fast as without, after {seconds:.0f} s {last} times."
-    )
-    header = [
-        "first", "then", "seed", *(f"{s * seconds:.0f} s" for s in _SHARES), "network at the end",
-    ]  # fmt: skip
-    cells = [
-        [
-            row["first"], row["then"], str(row["seed"]),
-            *(f"{row['figures'][c]:.3f}" for c in columns), _or_none(row["figures"]),
-        ]
-        for row in rows
-    ]  # fmt: skip
-    means = [interval([row["figures"][c] for row in rows]) for c in columns]
-    networks = [row["figures"]["network"] for row in rows if "network" in row["figures"]]
-    cells.append(["mean", "", "", *means, interval(networks) if networks else "–"])
-    return f"{answer}\n\n{table(header, cells)}\n\n{_READING}"
-
-
-def _or_none(found: Mapping[str, float]) -> str:
-    return f"{found['network']:.3f}" if "network" in found else "–"
-
-
-_READING = """\
-Seconds without over seconds with: above 1, learning pays. Kernels: the sum over all kernels of the
-best schedule that the run knew, by its own readings, those of the two runs made equal where both
-have the default schedules. Network: speed-up over the original at the end, as deployed, of one
-side over that of the other. Means are geometric, with a 95 % interval over pairs and seeds."""
-
-
-def main(arguments: Sequence[str] = ()) -> None:
-    """Makes what runs are missing and prints the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks learned_from")
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks learned_from", description=__doc__)
     parser.add_argument("--pairs", default=",".join(PAIRS))
     parser.add_argument("--time", type=float, default=180.0, help="seconds of each run")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--work-dir", type=Path, default=Path("foretune-work") / PAGE)
+    parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/learned_from"))
     parser.add_argument("--write", action="store_true")
-    options = parser.parse_args(list(arguments) or None)
-    where = conditions(PAGE, range(options.seeds))
+    options = parser.parse_args(arguments)
+    where = conditions("learned_from", range(options.seeds))
     rows = []
     for pair in options.pairs.split(","):
         first, _, then = pair.partition(">")
@@ -163,8 +153,8 @@ def main(arguments: Sequence[str] = ()) -> None:
             found = figures(runs, options.time)
             say(f"{pair}, seed {seed}: {found}")
             rows.append({"first": first, "then": then, "seed": seed, "figures": found})
-    body = body_of(rows, options.time)
-    publish(PAGE, _TITLE, body, {"rows": rows, "time_s": options.time}, where.end(), options.write)
+    data = {"rows": rows, "time_s": options.time}
+    publish("learned_from", section, data, where.end(), options.write)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,12 @@ PAGES: Mapping[str, Mapping[str, str]] = {
     "coverage": {"coverage": "coverage"},
     "cuda": {"cuda": "cuda"},
     "labels": {"labels": "audit"},
-    "networks": {"networks": "networks", "quantised": "quantised", "company": "company"},
+    "networks": {
+        "networks": "networks",
+        "learned_from": "learned_from",
+        "quantised": "quantised",
+        "company": "company",
+    },
     "search": {
         "search22": "search22",
         "search22-left-out": "search22",

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,7 +38,6 @@ _RATIOS = (
     (_THEIRS, _OURS),
     ("onnxruntime floats", "foretune floats"),
 )
-_INSTRUCTIONS = ("vpdpbusd", "vpmaddwd")
 # The exact product of the processors where ONNX Runtime's kernels do not saturate.
 _VNNI = "dot_16x4_vnni"
 
@@ -121,17 +118,6 @@ def _timed(files: dict[str, Path], artifacts: dict[str, Path], options: argparse
     return readings
 
 
-def _instructions(artifact: Path) -> dict[str, int]:
-    """How often the code of an artifact has each instruction; empty without a disassembler."""
-    tool = shutil.which("objdump")
-    if tool is None:
-        return {}
-    code = subprocess.run(
-        [tool, "-d", str(artifact)], check=True, capture_output=True, text=True
-    ).stdout
-    return {name: code.count(name) for name in _INSTRUCTIONS}
-
-
 def run(options: argparse.Namespace, hardware: Hardware) -> dict[str, Any]:
     """Everything that the page shows."""
     options.work_dir.mkdir(parents=True, exist_ok=True)
@@ -158,7 +144,6 @@ def run(options: argparse.Namespace, hardware: Hardware) -> dict[str, Any]:
         "ratios": ratios,
         "product": None if product is None else product.name,
         "seven_bits": seven_bits,
-        "instructions": {form: _instructions(artifacts[form]) for form in _FORMS},
         "tune": {form: result for form, (_, result) in tuned.items()},
     }
 
@@ -173,8 +158,6 @@ def section(data: Mapping[str, Any]) -> Section:
     ratios = {name: interval(found) for name, found in data["ratios"].items()}
     tuned = {form: data["tune"][form]["tasks"] for form in _FORMS}
     trials = {form: sum(t["trial_count"] for t in tasks) for form, tasks in tuned.items()}
-    found = ", ".join(f"{name} {count} times" for name, count in
-                      data["instructions"]["bytes"].items())  # fmt: skip
     bits = "seven bits, because ONNX Runtime's products of eight saturate here"
     return Section(
         "Is a quantised network faster than its floats?",
@@ -191,8 +174,7 @@ def section(data: Mapping[str, Any]) -> Section:
                 f"{data['tune']['bytes']['budget']['seconds']:.0f} s of tuning for each: "
                 f"{trials['floats']} trials of {len(tuned['floats'])} tasks in floats, "
                 f"{trials['bytes']} of {len(tuned['bytes'])} in bytes. The instruction of this "
-                f"processor is `{data['product']}`; the code of the quantised artifact has "
-                f"{found or 'not been looked into, objdump is missing'}. Ratios are medians of "
+                f"processor is `{data['product']}`. Ratios are medians of "
                 "those within rounds; 95 % intervals from a bootstrap over rounds.",
             ]
         ),

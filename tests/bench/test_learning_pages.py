@@ -49,9 +49,11 @@ def test_learning_is_without_over_with_and_noise_of_the_machine_cancels() -> Non
     found = learned_from.figures({"with": slower, "without": faster}, 10.0)
     assert found == {"0.1": 2.0, "0.25": 2.0, "0.5": 1.0, "1": 1.0, "network": 1.5}
     row = {"first": "a", "then": "b", "seed": 0, "figures": found}
-    page = learned_from.body_of([row, row], 10.0)
-    assert "After 1 s the kernels" in page and "are 2.000 (2.000 to 2.000) times" in page
-    assert "| a " in page and "1.500" in page
+    section = learned_from.section({"rows": [row, row], "time_s": 10.0})
+    assert "After 1 s the kernels" in section.answer
+    assert "are **2.000 (2.000 to 2.000) times as fast**" in section.answer
+    assert "after 10 s 1.000 (1.000 to 1.000) times" in section.answer
+    assert "| a " in section.table and "1.500" in section.table
 
 
 def _group(workload: str, threads: int, seconds: list[float]) -> Group:
