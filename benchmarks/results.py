@@ -155,27 +155,6 @@ def told(where: Mapping[str, Any]) -> str:
     )
 
 
-def publish(name: str, title: str, body: str, data: dict[str, Any], where: dict[str, Any],
-            write: bool) -> None:  # fmt: skip
-    """Prints a result and, if asked, writes ``docs/results/<name>.md`` and ``.json.xz``.
-
-    Args:
-        name: File name without extension.
-        title: Heading.
-        body: Markdown: tables and notes.
-        data: The figures.
-        where: What ``Conditions.end`` gave.
-        write: Whether to write files.
-    """
-    text = f"# {title}\n\n{body}\n\n{told(where)}\n"
-    print(text, flush=True)
-    if write:
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
-        write_readings(name, {**data, "conditions": where})
-        print(f"written: {RESULTS / name}.md and {READINGS}", flush=True)
-
-
 def write_readings(name: str, data: Mapping[str, Any]) -> None:
     """Writes the figures behind a page, compressed: most of them are readings that repeat."""
     write_bytes(RESULTS / f"{name}{READINGS}", lzma.compress(json_text(data).encode()))
