@@ -6,16 +6,21 @@ true, or longer by whole slices. The longer ones agree with each other as well a
 and a canary of microseconds slips between two slices. The system knows: it counts how long each
 thread was ready to run and did not (``/proc/PID/task/TID/schedstat``, nanoseconds and slices), and
 how often it was put aside (``ru_nivcsw``).
+
+To look takes 3 microseconds a thread, before a reading and after it. That is not part of its time,
+but of a candidate's: with 128 threads a sixth of a reading of 5 ms, with 16 a fiftieth.
 """
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
-_TASKS = Path("/proc/self/task")
+_TASKS = "/proc/self/task"
+_LONGEST = 96
+"""Bytes of a file of three numbers, at most."""
 # The system interrupts each thread of a quiet machine this often; a competitor for its core does it
 # more.
 _SWITCHES_PER_THREAD_S = 20.0
@@ -61,17 +66,30 @@ def is_crowded(switches: int, waited_s: float, seconds: float, threads: int) -> 
     return often or waited_s > _WAKING_S + _WAITED_SHARE * seconds
 
 
-def waits(tasks: Path = _TASKS) -> Waits:
+def waits(tasks: str | os.PathLike[str] = _TASKS) -> Waits:
     """What the threads of a process have waited so far; nothing where the system does not say."""
+    try:
+        names = os.listdir(tasks)
+    except OSError:
+        return {}
     by_thread = {}
-    for task in tasks.iterdir() if tasks.is_dir() else ():
+    for name in names:
         try:
-            _, waited, slices = (task / "schedstat").read_text(encoding="ascii").split()
-            by_thread[int(task.name)] = int(waited), int(slices)
+            _, waited, slices = _read(f"{tasks}/{name}/schedstat").split()
+            by_thread[int(name)] = int(waited), int(slices)
         except (OSError, ValueError):
             # The kernel was built without, or this thread ended meanwhile.
             continue
     return by_thread
+
+
+def _read(path: str) -> bytes:
+    """Of a small file, without Python's buffers, which take five times as long as the rest."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, _LONGEST)
+    finally:
+        os.close(file)
 
 
 def longest_wait(before: Waits, after: Waits) -> float:

@@ -121,7 +121,7 @@ class History(Generic[R]):
         Args:
             limit: So many at most, of those that compare and of the others.
             within: How many times as long as the best they may take.
-            without: Key of a candidate that is left out.
+            without: Key of a candidate that is left out; empty for none.
         """
         ranked = sorted(
             (r for r in self.standings.ranked() if r.candidate_key != without), key=seconds_of

@@ -71,11 +71,11 @@ class Allocation:
         seen = fresh if trials is None else fresh[: trials - self._spending.trials]
         return [(task, each) for task in seen]
 
-    def next(self, in_flight: int = 0) -> list[tuple[Task, int]]:
+    def next(self, in_flight: Sequence[Task] = ()) -> list[tuple[Task, int]]:
         """The task that gets the next batch, and how large that is; none where all have stopped.
 
         Args:
-            in_flight: Trials that were asked for and are not counted yet.
+            in_flight: The task of each trial that was asked for and is not counted yet.
         """
         self._note_stopped()
         open_tasks = [
@@ -86,10 +86,11 @@ class Allocation:
             and not self._keeping.suffices(task)
         ]
         trials = self._spending.budget.trials
-        left = self._batch if trials is None else trials - self._spending.trials - in_flight
+        left = self._batch if trials is None else trials - self._spending.trials - len(in_flight)
         if not open_tasks or left < 1:
             return []
-        return [(next_task(open_tasks, self._peak_gflops), min(self._batch, left))]
+        chosen = next_task(open_tasks, self._peak_gflops, in_flight)
+        return [(chosen, min(self._batch, left))]
 
     def why_stopped(self) -> str:
         """Why there is no task left that trials could be given to."""
@@ -114,7 +115,9 @@ class Allocation:
                 self._stopped.add(task.workload.key)
 
 
-def next_task(tasks: Sequence[Task], peak_gflops: float = 0.0) -> Task:
+def next_task(
+    tasks: Sequence[Task], peak_gflops: float = 0.0, in_flight: Sequence[Task] = ()
+) -> Task:
     """The task that should get the next batch.
 
     Tasks without any trial come first, in the order of ``untouched``, so that no operator stays
@@ -123,12 +126,16 @@ def next_task(tasks: Sequence[Task], peak_gflops: float = 0.0) -> Task:
     Args:
         tasks: Unfinished tasks, at least one.
         peak_gflops: Measured peak in 1e9 operations/s; 0 if unknown.
+        in_flight: Tasks whose trials are measured just now. They are none without any trial, and
+            as nothing is known of what those bring, others that have some come before them.
     """
     fresh = untouched(tasks)
-    if fresh:
-        return fresh[0]
-    fastest = max((_throughput(task) for task in tasks), default=0.0)
-    return max(tasks, key=lambda task: expected_gain(task, peak_gflops, fastest))
+    begun = [task for task in tasks if task.spent]
+    waiting = [task for task in fresh if task not in in_flight]
+    if waiting or not begun:
+        return (waiting or fresh)[0]
+    fastest = max((_throughput(task) for task in begun), default=0.0)
+    return max(begun, key=lambda task: expected_gain(task, peak_gflops, fastest))
 
 
 def untouched(tasks: Sequence[Task]) -> list[Task]:

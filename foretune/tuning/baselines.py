@@ -31,6 +31,11 @@ class Baselines:
         """Whether a candidate is one of them, measured or not."""
         return key in self._all
 
+    def must_be_beaten(self, key: str) -> bool:
+        """Whether a candidate is one that the best has to beat: no program that is left out."""
+        left_out = self.without_untuned and key == self._space.untuned.key
+        return self.include(key) and not left_out
+
     def missing(self) -> list[tuple[Candidate, str]]:
         """What is wanted and was not measured in this environment, with the origin of its record.
 

@@ -36,8 +36,12 @@ def conclude(
     """
     before_s = proof.network.proof_s
     shipping = _Shipping(proof, result, tuner, None if output is None else Path(output))
+    # Asked before the conclusion, as when time was reserved: timing side by side changes what is
+    # expected, and a step that no time was left for would begin, or one that there is would not.
+    tries = proof.can_try(tuner.budget.reserve_s)
     shipping.decide()
-    shipping.improve()
+    if tries:
+        shipping.improve()
     spent_s = dict(result.spent_s)
     spent_s["proof_s"] = spent_s.get("proof_s", 0.0) + proof.network.proof_s - before_s
     return replace(
@@ -86,10 +90,8 @@ class _Shipping:
 
     def improve(self) -> None:
         """With contenders that are faster in the network itself, if there are any."""
-        if self.artifact is None or not self._proof.can_try(self._tuner.budget.reserve_s):
-            return
         others = contenders(self._tuner.tasks)
-        if not others or self.interrupted:
+        if self.artifact is None or not others or self.interrupted:
             return
         say = self._tuner.progress.phase
         try:

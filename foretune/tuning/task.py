@@ -208,9 +208,13 @@ class Task:
 
     @property
     def tuned(self) -> bool:
-        """Whether ``best`` is neither the untuned program nor the default schedule."""
+        """Whether ``best`` is nothing that had to be beaten.
+
+        That is the default schedule, and the untuned program where it is measured. Where it is
+        left out, as in networks, a trial may find it faster than the default.
+        """
         best = self.best_record
-        return best is not None and not self.baselines.include(best.candidate_key)
+        return best is not None and not self.baselines.must_be_beaten(best.candidate_key)
 
     @property
     def confirmed(self) -> bool:
@@ -238,9 +242,11 @@ class Task:
     def contenders(self, limit: int = 3, within: float = 1.05) -> list[Candidate]:
         """The candidates that may be the best: the fastest, and those within a factor of it.
 
-        See ``History.nearest``; the untuned program is none of them.
+        See ``History.nearest``; the untuned program is none of them where it has to be beaten.
         """
-        nearest = self.history.nearest(limit, within, without=self.space.untuned.key)
+        untuned = self.space.untuned.key
+        without = untuned if self.baselines.must_be_beaten(untuned) else ""
+        nearest = self.history.nearest(limit, within, without)
         return [trial.candidate for trial in nearest]
 
     def ask(self, n: int) -> list[Candidate]:

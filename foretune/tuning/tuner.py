@@ -155,7 +155,7 @@ class Tuner:
         rounds: list[Round] = []
 
         def ask() -> None:
-            wanted = self._allocation.next(in_flight=len(present.owners))
+            wanted = self._allocation.next(in_flight=list(present.owners.values()))
             rounds.append(Round.asked(self._bench, wanted))
 
         present.run(self._bench, meanwhile=ask if self._ahead else None)

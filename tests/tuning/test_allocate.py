@@ -42,6 +42,17 @@ def test_untouched_tasks_come_first_the_heaviest_before_the_others() -> None:
     assert next_task([started, light, heavy]) is heavy  # type: ignore[list-item]
 
 
+def test_a_task_whose_first_trials_are_measured_is_no_untouched_one() -> None:
+    heavy, light = FakeTask(7, 1e8, 1e-2), FakeTask(1, 1e6, 1e-3)
+    started = FakeTask(100, 1e9, 1.0, [0.5] * 4)
+    of: Any = [heavy, light]
+    assert next_task(of, in_flight=[heavy]) is light  # type: ignore[list-item]
+    of = [heavy, started]
+    assert next_task(of, in_flight=[heavy]) is started  # type: ignore[list-item]
+    of = [light, heavy]
+    assert next_task(of, in_flight=of) is heavy, "there is no other"  # type: ignore[comparison-overlap]
+
+
 def test_untouched_tasks_of_which_nothing_is_known_come_after_the_others() -> None:
     known = FakeTask(1, 1e6, 1e-3)
     unknown = FakeTask(7, 1e9, None)

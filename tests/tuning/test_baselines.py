@@ -32,6 +32,8 @@ def test_a_baseline_is_one_whether_it_is_measured_or_not() -> None:
     found.leave_untuned()
     assert found.include("untuned") and found.include("default") and not found.include("other")
     assert missing(found) == [DEFAULT]
+    asked = ("default", "untuned", "other")
+    assert [found.must_be_beaten(key) for key in asked] == [True, False, False]
 
 
 def test_what_was_measured_or_compared_is_not_missing() -> None:

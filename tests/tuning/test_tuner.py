@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -250,6 +250,41 @@ def test_the_next_round_is_asked_for_while_one_is_measured() -> None:
     Tuner([task], FormulaMeasurer(), Budget(trials=10), batch=4, ahead=True).run()
     assert events == ["ask 4", "ask 4", "tell 4", "ask 2", "tell 4", "tell 2"]
     assert task.spent == 10
+
+
+def test_a_task_whose_first_round_is_measured_is_not_asked_again_before_the_others() -> None:
+    tasks = _tasks([16, 24, 32])
+    asked: list[str] = []
+    for task in tasks:
+        task.strategy.ask = _noting(task.strategy.ask, asked, task.workload.name)  # type: ignore[method-assign]
+    Tuner(tasks, FormulaMeasurer(), Budget(trials=24), batch=4, ahead=True).run()
+    assert sorted(asked[:3]) == sorted(task.workload.name for task in tasks)
+    assert len(asked) == 6
+
+
+def _noting(
+    ask: Callable[[int], list[Candidate]], asked: list[str], name: str
+) -> Callable[[int], list[Candidate]]:
+    def noted(n: int) -> list[Candidate]:
+        asked.append(name)
+        return ask(n)
+
+    return noted
+
+
+def test_an_untuned_program_that_a_strategy_finds_faster_than_the_default_is_tuned() -> None:
+    (task,) = _tasks([32])
+    untuned = task.space.untuned
+    ask = task.strategy.ask
+    task.strategy.ask = lambda n: [untuned, *ask(n - 1)]  # type: ignore[method-assign]
+
+    def answer(candidate: Candidate) -> Measurement:
+        seconds = 1e-4 if candidate == untuned else 1e-3
+        return Measurement(Status.OK, (seconds,) * 3, (True,) * 3)
+
+    Tuner([task], FormulaMeasurer(answer), Budget(trials=4), outside=Outside(proven=True)).run()
+    assert task.best == untuned and task.best_s == 1e-4 and task.default_s == 1e-3
+    assert task.tuned and task.confirmed
 
 
 def test_confirmation_decides_between_contenders() -> None:
