@@ -104,7 +104,7 @@ def section(data: Mapping[str, Any]) -> Section:
         f"reach a top-1 of {figure(full['top1'])}; decisions alone are {figure(gained, '+')} from "
         "that.",
         table(header, lines),
-        "\n\n".join([_READING.format(**data), *_terminals(data)]),
+        _READING.format(**data),
         lambda axes: _draw(axes, rows),
         "tau beside that of the world model, with 95 % intervals",
     )
@@ -128,37 +128,6 @@ initial state is the same for all programs of a workload. `state=final` has the 
 terminal state, which costs the program; `actions=false` has predicted states alone;
 `transition=actions_only` does not look at the initial state. Rows of `benchmarks.models` are its
 cells of the same split."""
-
-_TERMINALS = {
-    "initial": "the initial state: actions change nothing",
-    "mean": "the mean terminal state of training",
-    "untrained": "untrained transitions",
-    "actions_only": "transitions without the initial state",
-    "swapped": "from another workload's initial state",
-    "direct": "a network that reads all at once",
-    "direct_actions": "the same without the initial state",
-    "trained": "the model",
-}
-
-
-def _terminals(data: Mapping[str, Any]) -> list[str]:
-    """How near predicted terminal states came, in readings that have it."""
-    if "terminals" not in data:
-        return []
-    every = data["terminals"][-1]
-    lines = [
-        [words, figure(every[name])]
-        + [figure(every[f"{name} {of}"]) if f"{name} {of}" in every else ""
-           for of in ("explained", "found")]
-        for name, words in _TERMINALS.items()
-    ]  # fmt: skip
-    return [
-        f"#### How near predicted terminal states came\n\n{every['paths']} paths of workloads "
-        "held out. Distance: 1 - cosine to the program's own state. Explained: share of the "
-        "differences within workloads. Found: share of predictions nearer to their own program "
-        f"than to any other of the workload; chance {figure(every['chance found'])}.",
-        table(["predicted by", "distance", "explained", "found"], lines),
-    ]
 
 
 def main(arguments: list[str] | None = None) -> None:
