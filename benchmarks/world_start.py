@@ -244,8 +244,8 @@ def section(data: Mapping[str, Any]) -> Section:
     )
     if "swapped" in best:
         answer += (
-            f"; begun at another workload's state, {figure(best['swapped']['all - other'], '+')} "
-            "beside that on the workloads that have such another"
+            "; where paths begin at another workload's state, that changes by "
+            f"{figure(best['swapped']['all - other'], '+')}"
         )
     by_row = {row["variant"]: row for row in data["ranked"]}
     ranked = by_row.get(best["row"])
