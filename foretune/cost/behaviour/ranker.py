@@ -162,8 +162,8 @@ class BehaviourRanker(Ranker):
     @property
     def regressor(self) -> Regressor | None:
         """The one for the source of scores; None where there is none."""
-        found = self._regressors.get(self.scores)
-        return self._regressors.get(COARSE) if found is None else found
+        own = self._regressors.get(self.scores)
+        return self._regressors.get(COARSE) if own is None else own
 
     @property
     def trained(self) -> bool:
@@ -214,8 +214,8 @@ class BehaviourRanker(Ranker):
 
     def _fit_regressors(self, groups: Sequence[Group], validation: Sequence[Group]) -> None:
         lessons, held = self._lessons(groups, validation)
-        found = [lesson for lesson in lessons if lesson is not None]
-        if not found:
+        kept = [lesson for lesson in lessons if lesson is not None]
+        if not kept:
             raise BadInputError(
                 f"{self.name}: a group to learn from needs two programs with different seconds "
                 f"that can be described, but none of {len(groups)} has: a ranker of actions, for "
@@ -223,16 +223,16 @@ class BehaviourRanker(Ranker):
             )
         judging = [lesson for lesson in held if lesson is not None]
         regressor = self._regressors[self.scores]
-        regressor.fit(found, judging)
+        regressor.fit(kept, judging)
         judged = [(OCTAVES * scores, seconds) for scores, seconds in regressor.left_out]
         if not judged:
-            judged = [(-OCTAVES * regressor.times(each.columns), each.seconds) for each in found]
+            judged = [(-OCTAVES * regressor.times(each.columns), each.seconds) for each in kept]
         self.scale = fitted_scale(judged)
         self.strength = fitted_strength(judged, self.scale)
         if self.scores == AnalyticScores.name:
             rng = np.random.default_rng(self.seed)
             imitated = self._regressors[COARSE] = self._regressor()
-            imitated.fit([replace(each, columns=coarse(each.columns, rng)) for each in found])
+            imitated.fit([replace(each, columns=coarse(each.columns, rng)) for each in kept])
 
     def _lessons(self, *parts: Sequence[Group]) -> list[list[Lesson | None]]:
         """The groups of each part as lessons.
