@@ -61,7 +61,12 @@ def section(data: Mapping[str, Any]) -> Section:
     exported = sum(total[outcome] for outcome in _OUTCOMES)
     wrong = exported - total[PASS] - total[REFUSED]
     rows = [
-        [SUITES[key].title, *_shares(count), str(count[NOT_EXPORTABLE] or "")]
+        [
+            SUITES[key].title,
+            *_shares(count),
+            str(count[NOT_EXPORTABLE] or ""),
+            suites[key]["conditions"]["began"][:10],
+        ]
         for key, count in counts.items()
     ]
     return Section(
@@ -69,7 +74,7 @@ def section(data: Mapping[str, Any]) -> Section:
         f"**{_percent(total[PASS], exported)} of {exported:,} small networks and operators work as "
         f"they come**, {total[REFUSED]} are refused by name before anything is tuned, and "
         f"{wrong} come out wrong.",
-        table(["tried", "networks", "works", *_OUTCOMES[1:], NOT_EXPORTABLE], rows),
+        table(["tried", "networks", "works", *_OUTCOMES[1:], NOT_EXPORTABLE, "day"], rows),
         "\n\n".join(_details(key, one) for key, one in suites.items()),
     )
 

@@ -92,7 +92,7 @@ def test_the_summary_names_the_worst_and_where_others_are_ahead():
     assert told["behind"] == {"eager": ["slow"], "openvino": ["slow"]}
     text = _page(results)
     assert "Eager PyTorch is ahead on slow" in text
-    assert text.index("| fast ") < text.index("## All engines")
+    assert text.index("| fast ") < text.index("## Tuning")
 
 
 def test_a_sum_that_is_off_is_marked():
