@@ -82,7 +82,7 @@ def train_and_judge(cell: Cell, features: Path, precision: str = "float32") -> d
     name, options = split_name(cell.model)
     if is_network(name):
         options["precision"] = precision
-    if rankers.keeps_programs(name):
+    if rankers.needs(name).folder:
         options["cache"] = features
     ranker = rankers.create(name, seed=cell.seed, **options)
     ranker.prepare([*learned, *cell.part.test])

@@ -205,7 +205,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen: dict[str, Any] = {}
     if is_network(options.model):
         chosen["precision"] = options.precision
-    if rankers.reads_programs(options.model):
+    if rankers.needs(options.model).programs:
         chosen["cache"] = options.features
     study = Study(groups, options.model, options.folds, options.seed, **chosen)
     run = {

@@ -144,7 +144,7 @@ def why_not(model: str, part: Split) -> str:
     """Why a model cannot be judged on a part; empty if it can."""
     everything = (*part.train, *part.validation, *part.test)
     actions_only = any(group.programs[0].candidate is None for group in everything)
-    if actions_only and rankers.reads_programs(split_name(model)[0]):
+    if actions_only and rankers.needs(split_name(model)[0]).programs:
         return "reads programs, of which this data has only the actions"
     if model.startswith("mtl_tlp") and len({g.hardware for g in part.train}) < 2:
         return "one device to learn from, so that it is the same with one head"

@@ -5,20 +5,43 @@ from __future__ import annotations
 import functools
 import hashlib
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 _GIT_S = 10.0
 
 
 @functools.cache
-def code_fingerprint() -> str:
-    """Changes with any Python file of the package: 16 hex digits."""
+def code_fingerprint(*modules: str) -> str:
+    """Changes with any Python file of the package, and of packages that parts of it come from.
+
+    Args:
+        modules: Where such parts are, ``foretune_research.neural`` for example: all of its package
+            counts. Modules of this package count anyway.
+
+    Returns:
+        16 hex digits.
+    """
     digest = hashlib.blake2b(digest_size=8)
     package = _package()
     for file in sorted(package.rglob("*.py")):
         digest.update(f"{file.relative_to(package).as_posix()}\n".encode())
         digest.update(file.read_bytes())
+    own = __name__.partition(".")[0]
+    for other in sorted({module.partition(".")[0] for module in modules} - {own}):
+        for file in _files(other):
+            digest.update(f"{other}:{file.name}\n".encode())
+            digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+def _files(package: str) -> Iterator[Path]:
+    """Python files of another package, or the one of a module that belongs to none."""
+    file = getattr(sys.modules.get(package), "__file__", None)
+    if file is not None:
+        path = Path(file)
+        yield from sorted(path.parent.rglob("*.py")) if path.stem == "__init__" else (path,)
 
 
 @functools.cache

@@ -26,15 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from foretune._options import Bounds, Count, Fraction, NotNegative, OneOf, Positive
-from foretune.cost._neural import SCALINGS, NeuralConfig
-from foretune.cost.behaviour.classifier import Classifier, ClassifierConfig, NestReader
+from foretune.cost._neural import SCALINGS, NeuralConfig, NeuralRanker
+from foretune.cost.behaviour.classifier import Classifier, ClassifierConfig
 from foretune.cost.behaviour.labels import SAMPLINGS
-from foretune.cost.mlp import ActionReader, MlpConfig, MlpRanker, RowReader
-from foretune.cost.tlp import TlpConfig, TlpRanker, TokenReader
+from foretune.cost.mlp import MlpConfig, MlpRanker
+from foretune.cost.tlp import TlpConfig, TlpRanker
 
 if TYPE_CHECKING:
     from foretune.dataset import Group
@@ -113,13 +112,27 @@ class MlpVariantsConfig(NeuralSwitches, MlpConfig):
     actions: bool = True
 
 
-class MlpVariants(MlpRanker):
+class _Study(NeuralRanker):
+    """A ranker under a name of its own, which may stand for options."""
+
+    study: ClassVar[str]
+    presets: ClassVar[Mapping[str, Any]] = {}
+    """Options that the name stands for."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**self.presets, **options})
+
+    @property
+    def name(self) -> str:
+        """The name by which ``foretune.cost.rankers`` makes such a ranker."""
+        return self.study
+
+
+class MlpVariants(_Study, MlpRanker):
     """The ranker mlp with a switch for each part.
 
     Args:
-        seed, read_rows, read_actions, feature_version: As of ``MlpRanker``.
-        cache, source, threads, device: As of ``MlpRanker``.
-        options: Fields of ``MlpVariantsConfig``.
+        options: What ``MlpRanker`` takes, and fields of ``MlpVariantsConfig``.
 
     Raises:
         BadInputError: Unknown option, or a value that makes no sense.
@@ -127,31 +140,6 @@ class MlpVariants(MlpRanker):
 
     config_type: ClassVar[type[NeuralConfig]] = MlpVariantsConfig
     study: ClassVar[str] = "mlp:variants"
-    presets: ClassVar[Mapping[str, Any]] = {}
-    """Options that the name stands for."""
-
-    def __init__(
-        self,
-        *,
-        seed: int = 0,
-        read_rows: RowReader | None = None,
-        read_actions: ActionReader | None = None,
-        feature_version: int | str | None = None,
-        cache: Path | str | None = None,
-        source: str = "programs",
-        threads: int | None = None,
-        device: str | None = None,
-        **options: Any,
-    ) -> None:
-        given: dict[str, Any] = {"read_rows": read_rows, "read_actions": read_actions}
-        given |= {"feature_version": feature_version, "cache": cache, "source": source}
-        given |= {"seed": seed, "threads": threads, "device": device}
-        super().__init__(**given, **{**self.presets, **options})
-
-    @property
-    def name(self) -> str:
-        """The name by which ``foretune.cost.rankers`` makes such a ranker."""
-        return self.study
 
 
 class MlpReference(MlpVariants):
@@ -202,12 +190,11 @@ class TlpVariantsConfig(NeuralSwitches, TlpConfig):
         )
 
 
-class TlpVariants(TlpRanker):
+class TlpVariants(_Study, TlpRanker):
     """The ranker tlp with a switch for each part.
 
     Args:
-        seed, read_tokens, feature_version, threads, device: As of ``TlpRanker``.
-        options: Fields of ``TlpVariantsConfig``.
+        options: What ``TlpRanker`` takes, and fields of ``TlpVariantsConfig``.
 
     Raises:
         BadInputError: Unknown option, or a value that makes no sense.
@@ -215,28 +202,7 @@ class TlpVariants(TlpRanker):
 
     config_type: ClassVar[type[NeuralConfig]] = TlpVariantsConfig
     study: ClassVar[str] = "tlp:variants"
-    presets: ClassVar[Mapping[str, Any]] = {}
-    """Options that the name stands for."""
     config: TlpVariantsConfig
-
-    def __init__(
-        self,
-        *,
-        seed: int = 0,
-        read_tokens: TokenReader | None = None,
-        feature_version: int | str | None = None,
-        threads: int | None = None,
-        device: str | None = None,
-        **options: Any,
-    ) -> None:
-        given: dict[str, Any] = {"read_tokens": read_tokens, "feature_version": feature_version}
-        given |= {"seed": seed, "threads": threads, "device": device}
-        super().__init__(**given, **{**self.presets, **options})
-
-    @property
-    def name(self) -> str:
-        """The name by which ``foretune.cost.rankers`` makes such a ranker."""
-        return self.study
 
     @classmethod
     def _base_names(cls) -> tuple[str, ...]:
@@ -306,33 +272,15 @@ class ClassifierVariantsConfig(NeuralSwitches, ClassifierConfig):
     batch: int = 256
 
 
-class ClassifierVariants(Classifier):
+class ClassifierVariants(_Study, Classifier):
     """The classifier with a switch for each part: LLMTuner's loss and sampling.
 
     Args:
-        seed, read_nests, cache, threads, device: As of ``Classifier``.
-        options: Fields of ``ClassifierVariantsConfig``.
+        options: What ``Classifier`` takes, and fields of ``ClassifierVariantsConfig``.
 
     Raises:
         BadInputError: Unknown option, or a value that makes no sense.
     """
 
     config_type: ClassVar[type[NeuralConfig]] = ClassifierVariantsConfig
-
-    def __init__(
-        self,
-        *,
-        seed: int = 0,
-        read_nests: NestReader | None = None,
-        cache: Path | str | None = None,
-        threads: int | None = None,
-        device: str | None = None,
-        **options: Any,
-    ) -> None:
-        given: dict[str, Any] = {"read_nests": read_nests, "cache": cache}
-        super().__init__(seed=seed, threads=threads, device=device, **given, **options)
-
-    @property
-    def name(self) -> str:
-        """The name by which ``foretune.cost.rankers`` makes such a ranker."""
-        return "classifier:variants"
+    study: ClassVar[str] = "classifier:variants"

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretune import cost
+from foretune.cost import Needs
 from foretune.dataset import Group, write_dataset
 from foretune.errors import BadInputError, unknown_name
 from foretune.evaluate import read_data
@@ -54,7 +55,7 @@ class Interrupted(Hinted):
 class Reader(Hinted):
     """Reads programs, and so keeps features."""
 
-    reads_programs = True
+    needs = Needs(programs=True, options={"cache": str | None})
     folders: ClassVar[list[Path | None]] = []
 
     def __init__(self, cache: Path | None = None) -> None:
@@ -68,8 +69,8 @@ def hinted(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = types.ModuleType("foretune.cost.rankers")
     fake.create = create  # type: ignore[attr-defined]
     fake.load = Hinted.load  # type: ignore[attr-defined]
-    fake.refuse_text = lambda name, options: None  # type: ignore[attr-defined]
-    fake.keeps_programs = lambda name: name == "reader"  # type: ignore[attr-defined]
+    known = {"reader": Reader.needs}
+    fake.needs = lambda name: known.get(name, Needs())  # type: ignore[attr-defined]
     fake.descriptions = lambda: {"hinted": "reads the answer."}  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
     monkeypatch.setattr(cost, "rankers", fake, raising=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +46,28 @@ def test_that_of_code_changes_with_every_file(package: Path) -> None:
     assert found[0] == found[1] and len(set(found)) == 3
     (package / "weights.npz").write_bytes(b"no code")
     assert now()[0] == found[-1]
+
+
+def test_it_follows_parts_to_their_packages(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, alone = tmp_path / "studies" / "__init__.py", tmp_path / "alone.py"
+    other.parent.mkdir()
+    for file in (other, alone):
+        file.write_text("A = 1\n")
+        module = types.ModuleType(file.stem)
+        module.__file__ = str(file)
+        name = file.parent.name if file is other else file.stem
+        monkeypatch.setitem(sys.modules, name, module)
+    plain = now()[0]
+    assert _code.code_fingerprint("foretune.cost.mlp") == plain
+    found = [_code.code_fingerprint("studies.neural"), _code.code_fingerprint("alone")]
+    assert len({plain, *found}) == 3
+    (other.parent / "neural.py").write_text("B = 2\n")
+    (tmp_path / "neighbour.py").write_text("C = 3\n")
+    forget()
+    assert _code.code_fingerprint("studies.neural") != found[0]
+    assert _code.code_fingerprint("alone") == found[1] and now()[0] == plain
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -276,8 +276,9 @@ def _rankers(args: argparse.Namespace) -> int:
 def _create(args: argparse.Namespace, seed: int, options: dict[str, Any]) -> Ranker:
     from foretune.cost import rankers
 
-    rankers.refuse_text(args.model, options)
-    if args.features_cache is not None and rankers.keeps_programs(args.model):
+    needs = rankers.needs(args.model)
+    needs.refuse_text(args.model, options)
+    if args.features_cache is not None and needs.folder:
         options = {**options, "cache": args.features_cache}
     return rankers.create(args.model, seed=seed, **options)
 

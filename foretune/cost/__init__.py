@@ -13,8 +13,8 @@ package. ``_ranker`` is the door to rankers, ``rankers`` has them by name, ``_ra
 and writes them. Over tables (``_tables``, ``_table_ranker``): trees, ``gbdt_ranker`` with
 ``_boosters`` and ``_lambdarank``, and perceptrons, ``mlp_actions`` with ``_perceptrons``,
 ``_perceptron_training`` and ``_listwise``. Networks (``_neural``, ``_networks``, ``_training``,
-``_examples``, ``_heads``): ``mlp`` and ``tlp``. ``joined`` joins several; ``random_ranker`` is the
-control. ``world`` and ``behaviour`` are rooms of their own.
+``_examples``, ``_heads``, ``_trained``): ``mlp`` and ``tlp``. ``joined`` joins several;
+``random_ranker`` is the control. ``world`` and ``behaviour`` are rooms of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 from foretune._options import refuse_unknown, require_type, split_options
 from foretune._registry import Registry
 from foretune.cost._base import Abilities, CostModel, Prediction
-from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength, score_group
+from foretune.cost._ranker import Needs, Ranker, fitted_scale, fitted_strength, score_group
 from foretune.errors import BadInputError, RecordError, unknown_name
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ __all__ = [
     "Abilities",
     "CostModel",
     "FloatArray",
+    "Needs",
     "Prediction",
     "Ranker",
     "asks_llm",

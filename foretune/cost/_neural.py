@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import abc
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,8 +38,9 @@ from foretune._options import (
 )
 from foretune.cost._examples import Epoch, Examples, Labelled, Scaling, Weights, members_of
 from foretune.cost._heads import Heads
-from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
+from foretune.cost._ranker import COUNT, TEXT, Needs, Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
+from foretune.cost._trained import Trained
 from foretune.dataset import judgeable
 from foretune.errors import BadInputError, MissingDependencyError, RecordError
 
@@ -119,22 +120,6 @@ class NeuralConfig:
             raise BadInputError(f"{self.ranker}: {rule} must hold, but got {value}")
 
 
-@dataclass(frozen=True)
-class _Trained:
-    """What training leaves behind.
-
-    Attributes:
-        rows, context: Scalings of the two kinds of columns.
-        heads: The outputs.
-        members: The weights of each network.
-    """
-
-    rows: Scaling
-    context: Scaling
-    heads: Heads
-    members: tuple[Weights, ...]
-
-
 class NeuralRanker(Ranker):
     """A network, or some, trained once to order the programs of workloads it has not seen.
 
@@ -153,7 +138,9 @@ class NeuralRanker(Ranker):
     """
 
     config_type: ClassVar[type[NeuralConfig]] = NeuralConfig
-    run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1, "device": "cpu"}
+    needs: Needs = Needs(
+        options={"threads": COUNT, "device": TEXT}, in_run={"threads": 1, "device": "cpu"}
+    )
     config: NeuralConfig
 
     def __init__(
@@ -173,7 +160,7 @@ class NeuralRanker(Ranker):
         self.threads = threads
         self.device = device
         self.history: tuple[Epoch, ...] = ()
-        self._trained: _Trained | None = None
+        self._trained: Trained | None = None
         self._networks: list[nn.Module] = []
 
     @property
@@ -269,7 +256,7 @@ class NeuralRanker(Ranker):
                 )
                 members.append(weights)
                 self.history += tuple(replace(epoch, member=member) for epoch in epochs)
-        self._trained = _Trained(rows, context, heads, tuple(members))
+        self._trained = Trained(rows, context, heads, tuple(members))
         self._build()
         with _torch.limited_threads(self.threads):
             self._weigh(data if held is None else held)
@@ -331,12 +318,10 @@ class NeuralRanker(Ranker):
         from foretune.cost import _training
 
         assert self._trained is not None
-        trained = self._trained
-        sizes = (len(trained.rows.shift), len(trained.context.shift), max(1, len(trained.heads)))
+        make = partial(self._network, *self._trained.sizes)
         device = _torch.choose_device(self.device)
         self._networks = [
-            _training.with_weights(partial(self._network, *sizes), weights, device)
-            for weights in trained.members
+            _training.with_weights(make, weights, device) for weights in self._trained.members
         ]
 
     def score(
@@ -391,13 +376,7 @@ class NeuralRanker(Ranker):
         arrays: Weights = {}
         if self._trained is not None:
             meta["heads"] = list(self._trained.heads.keys)
-            arrays["heads/factors"] = self._trained.heads.factors
-            for name, scaling in (("rows", self._trained.rows), ("context", self._trained.context)):
-                arrays[f"{name}/shift"] = scaling.shift
-                arrays[f"{name}/factor"] = scaling.factor
-                arrays[f"{name}/limit"] = np.array(scaling.limit)
-            for member, weights in enumerate(self._trained.members):
-                arrays |= {f"member{member}/{name}": weight for name, weight in weights.items()}
+            arrays = self._trained.arrays()
         write_model(path, self.name, meta, arrays)
 
     @classmethod
@@ -427,7 +406,10 @@ class NeuralRanker(Ranker):
             ranker = cls(seed=meta["seed"], **{**config, **parts})
             ranker.scale = float(meta.get("scale", Ranker.scale))
             ranker.strength = float(meta.get("strength", Ranker.strength))
-            ranker._restore(meta["heads"], arrays)
+            if meta["heads"] is not None:
+                members = ranker.config.members
+                ranker._trained = Trained.of_arrays(meta["heads"], arrays, members)
+                ranker._build()
         except (KeyError, TypeError, ValueError, RuntimeError, BadInputError) as error:
             raise RecordError(
                 f"{path} is damaged or not a trained ranker ({error}): train it again with "
@@ -439,27 +421,3 @@ class NeuralRanker(Ranker):
     def _base_names(cls) -> tuple[str, ...]:
         """Names, without what follows a colon, of the rankers whose files this class reads."""
         return (cls.config_type.ranker,)
-
-    def _restore(self, heads: Sequence[str] | None, arrays: Mapping[str, Any]) -> None:
-        if heads is None:
-            return
-        rows, context = (
-            Scaling(
-                arrays[f"{name}/shift"], arrays[f"{name}/factor"], float(arrays[f"{name}/limit"])
-            )
-            for name in ("rows", "context")
-        )
-        members: list[Weights] = []
-        for member in range(self.config.members):
-            prefix = f"member{member}/"
-            members.append(
-                {
-                    name.removeprefix(prefix): weight
-                    for name, weight in arrays.items()
-                    if name.startswith(prefix)
-                }
-            )
-        # Early files do not have the factors.
-        known = Heads.of_keys(heads, arrays.get("heads/factors"))
-        self._trained = _Trained(rows, context, known, tuple(members))
-        self._build()

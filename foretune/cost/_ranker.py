@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune._arrays import FloatArray
+from foretune._options import require_type
+from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
     from foretune.dataset import Group, Program
@@ -29,6 +32,65 @@ _EQUAL = 1e-9
 """A variance of slopes that is rounding."""
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What a ranker has to be given.
+
+    Attributes:
+        programs: Scoring needs the scheduled program (milliseconds), and so a candidate.
+        nests: Scoring needs programs as nests of loops (``foretune.describe``): of candidates, or
+            of logged programs that can be rebuilt.
+        options: What its constructor takes beside ``seed`` and the fields of a configuration: name
+            to type; None where Python code alone can give it.
+        in_run: Arguments of ``load`` beside a tuning run, which needs the cores, whatever it was
+            trained with.
+    """
+
+    programs: bool = False
+    nests: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    in_run: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def decisions_only(self) -> bool:
+        """Whether decisions are enough, microseconds for each candidate."""
+        return not (self.programs or self.nests)
+
+    @property
+    def folder(self) -> bool:
+        """Whether it takes a folder, ``cache``, for what it has read of programs."""
+        return "cache" in self.options
+
+    @property
+    def in_text(self) -> Sequence[str]:
+        """Names of the options that a command line may give."""
+        return [name for name, hint in self.options.items() if hint is not None]
+
+    def refuse_text(self, ranker: str, options: Mapping[str, Any]) -> None:
+        """Refuses options from a command line that the constructor could not use.
+
+        Args:
+            ranker: Its name, for messages.
+            options: By name, as JSON has them. Those of a configuration are checked by itself.
+
+        Raises:
+            BadInputError: A value is of another type, or only Python code can give it.
+        """
+        for name in options.keys() & self.options.keys():
+            if self.options[name] is None:
+                raise BadInputError(
+                    f"{ranker}: {name} can be given in Python only, but is among the options: "
+                    "leave it out"
+                )
+            require_type(ranker, name, options[name], self.options[name])
+
+
+TEXT: Any = str | None
+"""Type of an option that is a name or a path, or is left out."""
+COUNT: Any = int | None
+"""Type of an option that is a number, or is left out."""
+
+
 class Ranker(abc.ABC):
     """Scores programs of workloads it has never seen.
 
@@ -37,14 +99,10 @@ class Ranker(abc.ABC):
     hardware at a time.
     """
 
-    reads_programs: bool = False
-    """Whether scoring needs the scheduled program (milliseconds), and so a candidate."""
+    needs: Needs = Needs()
+    """Of the class; one that was made may need less or more."""
 
-    reads_nests: bool = False
-    """Whether scoring needs programs as nests of loops (``foretune.describe``): of candidates, or
-    of logged programs that can be rebuilt."""
-
-    source: str = "programs"
+    store_source: str = "programs"
     """Where a ranker that reads programs has their per-store features from: one of
     ``foretune.features.SOURCES``. Scores are the same."""
 
@@ -56,8 +114,10 @@ class Ranker(abc.ABC):
     """How many measurements of a workload weigh as much as the belief in ``scale``, by
     ``fitted_strength``."""
 
-    run_parts: ClassVar[Mapping[str, Any]] = {}
-    """Arguments of ``load`` with which a tuning run loads it, whatever it was trained with."""
+    @property
+    def modules(self) -> Sequence[str]:
+        """Where its code is, and that of the parts it is made of."""
+        return (type(self).__module__,)
 
     @property
     def status(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from foretune._options import (
     refuse_unknown,
     stored_options,
 )
-from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
+from foretune.cost._ranker import Needs, Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost._tables import Table, folds, informative
 from foretune.dataset import judgeable
@@ -95,19 +95,17 @@ class TableRanker(Ranker):
         BadInputError: An option is unknown or makes no sense.
     """
 
-    run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1}
+    needs: Needs = Needs(options={"features": str}, in_run={"threads": 1})
     learner: ClassVar[type[Learner]]
     name: ClassVar[str]
     known_features: ClassVar[tuple[str, ...]]
-    own_options: ClassVar[tuple[str, ...]] = ()
-    """Options of the constructor that the command line can give beside ``features``."""
 
     def __init__(self, *, seed: int, features: str, **options: Any) -> None:
         if features not in self.known_features:
             raise unknown_name(f"features of {self.name}", features, self.known_features)
         config = self.learner.config
         self.config, rest = configured(config, self.name, options)
-        known = ("features", *self.own_options, *option_names(config))
+        known = (*self.needs.in_text, *option_names(config))
         refuse_unknown(self.name, rest, known, constants(config))
         self.seed = seed
         self.features = features
@@ -275,7 +273,6 @@ class TableRanker(Ranker):
 class ActionTableRanker(TableRanker):
     """Over action features: no program is made, and programs of others can be scored."""
 
-    reads_programs: bool = False
     known_features: ClassVar[tuple[str, ...]] = ("actions",)
 
     def __init__(self, *, seed: int = 0, features: str = "actions", **options: Any) -> None:

@@ -17,6 +17,7 @@ Source: ListNet (Cao et al., 2007).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +26,7 @@ import numpy as np
 from foretune import features
 from foretune._arrays import Array, BoolArray, Float32Array
 from foretune.cost._boosters import Boosters
+from foretune.cost._ranker import TEXT, Needs
 from foretune.cost._table_ranker import ActionTableRanker, Learner, TableRanker
 from foretune.cost.gbdt import program_vector
 from foretune.errors import BadInputError
@@ -53,11 +55,20 @@ class GbdtRanker(TableRanker):
         BadInputError: An option is unknown or makes no sense.
     """
 
-    reads_programs: bool = True
+    needs: Needs = replace(
+        TableRanker.needs,
+        programs=True,
+        options={
+            "features": str,
+            "cache": TEXT,
+            "source": str,
+            "feature_version": None,
+            "extract": None,
+        },
+    )
     learner: ClassVar[type[Learner]] = Boosters
     name: ClassVar[str] = "gbdt"
     known_features: ClassVar[tuple[str, ...]] = ("both",)
-    own_options: ClassVar[tuple[str, ...]] = ("cache", "source")
 
     def __init__(
         self,
@@ -75,7 +86,7 @@ class GbdtRanker(TableRanker):
         self._version = feature_version
         self._cache = None if cache is None else Path(cache)
         require_source(self.name, source)
-        self.source = source
+        self.store_source = source
 
     @property
     def versions(self) -> dict[str, Any]:
@@ -108,7 +119,7 @@ class GbdtRanker(TableRanker):
 
     def _store_rows(self, programs: Sequence[Program]) -> Sequence[Array | None]:
         if self._extract is None:
-            return features.program_rows(programs, self._cache, self.source)
+            return features.program_rows(programs, self._cache, self.store_source)
         missing = sum(program.candidate is None for program in programs)
         if missing:
             raise BadInputError(

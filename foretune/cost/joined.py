@@ -32,7 +32,7 @@ from scipy.optimize import nnls
 from foretune._arrays import Array, FloatArray, IndexArray
 from foretune._model_file import check
 from foretune._options import refuse_unknown, require_type
-from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
+from foretune.cost._ranker import TEXT, Needs, Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.dataset import judgeable
 from foretune.errors import BadInputError, RecordError
@@ -161,8 +161,11 @@ class JoinedRanker(Ranker):
             only, or ``folds`` is below 2.
     """
 
-    reads_nests: bool = True
-    run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1}
+    needs: Needs = Needs(
+        nests=True,
+        options={"members": str, "folds": int, "cache": TEXT, "source": str},
+        in_run={"threads": 1},
+    )
     name: ClassVar[str] = "joined"
 
     def __init__(
@@ -201,25 +204,26 @@ class JoinedRanker(Ranker):
     def _untrained(self, name: str) -> Ranker:
         from foretune.cost import rankers
 
-        keeps = self._cache is not None and rankers.keeps_programs(name)
+        keeps = self._cache is not None and rankers.needs(name).folder
         kept = {"cache": self._cache} if keeps else {}
         options = {**kept, **self.options.get(name, {})}
         return self._placed(rankers.create(name, seed=self.seed, **options))
 
     def _placed(self, member: Ranker) -> Ranker:
         """A member that reads features where all do."""
-        if member.reads_programs:
-            member.source = self._source
+        if member.needs.programs:
+            member.store_source = self._source
         return member
 
     @property
     def far_members(self) -> list[str]:
         """Names of the members that read decisions only."""
-        return [
-            name
-            for name, member in self.members.items()
-            if not (member.reads_programs or member.reads_nests)
-        ]
+        return [name for name, member in self.members.items() if member.needs.decisions_only]
+
+    @property
+    def modules(self) -> Sequence[str]:
+        """Its own, and those of the members."""
+        return [*super().modules, *(n for each in self.members.values() for n in each.modules)]
 
     def prepare(self, groups: Iterable[Group]) -> None:
         """What each member reads."""

@@ -18,7 +18,7 @@ sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +28,7 @@ from foretune._arrays import Array, BoolArray, Float32Array
 from foretune._options import Count
 from foretune.cost._examples import Examples, Scaling, hardware_context
 from foretune.cost._neural import NeuralConfig, NeuralRanker
+from foretune.cost._ranker import TEXT, Needs
 from foretune.errors import BadInputError
 from foretune.features import require_source
 
@@ -67,15 +68,24 @@ class MlpRanker(NeuralRanker):
         feature_version: Version of what ``read_rows`` gives; a saved model with another is refused.
         cache: Folder in which per-store features are kept; None: in memory only.
         source: Where they are read, one of ``foretune.features.SOURCES``.
-        threads: Threads PyTorch may use; None: as many as it would otherwise.
-        device: PyTorch's name of a device; None: a CUDA device where there is one.
-        options: Fields of ``MlpConfig``.
+        options: ``threads`` and ``device`` as of ``NeuralRanker``, and fields of ``MlpConfig``.
 
     Raises:
         BadInputError: Unknown option, or a value that makes no sense.
     """
 
-    reads_programs: bool = True
+    needs: Needs = replace(
+        NeuralRanker.needs,
+        programs=True,
+        options={
+            **NeuralRanker.needs.options,
+            "cache": TEXT,
+            "source": str,
+            "feature_version": None,
+            "read_rows": None,
+            "read_actions": None,
+        },
+    )
     config_type: ClassVar[type[NeuralConfig]] = MlpConfig
     config: MlpConfig
 
@@ -88,16 +98,14 @@ class MlpRanker(NeuralRanker):
         feature_version: int | str | None = None,
         cache: Path | str | None = None,
         source: str = "programs",
-        threads: int | None = None,
-        device: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(seed=seed, threads=threads, device=device, **options)
+        super().__init__(seed=seed, **options)
         self._given_rows, self._given_actions = read_rows, read_actions
         self._feature_version = feature_version
         self._cache = None if cache is None else Path(cache)
         require_source(self.name, source)
-        self.source = source
+        self.store_source = source
 
     @property
     def versions(self) -> dict[str, Any]:
@@ -176,7 +184,7 @@ class MlpRanker(NeuralRanker):
             return self._given_rows(programs)
         from foretune.features import program_rows
 
-        return program_rows(programs, self._cache, self.source)
+        return program_rows(programs, self._cache, self.store_source)
 
     def _actions(self, programs: Sequence[Program], machine: Hardware | None) -> Array:
         if self._given_actions is not None:

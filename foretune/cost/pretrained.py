@@ -256,7 +256,7 @@ class PretrainedModel(InformedModel):
         self.ranker = trained(ranker, kind)
         if features is not None:
             _read_from(self.ranker, features, given=isinstance(ranker, Ranker))
-        if "aggregate" in options and extract is None and not self.ranker.reads_programs:
+        if "aggregate" in options and extract is None and not self.ranker.needs.programs:
             raise BadInputError(
                 "a pretrained model: aggregate is for features of stores, but trees read those of "
                 f"actions where {type(self.ranker).__name__} does: leave it out, or give extract"
@@ -275,9 +275,9 @@ class PretrainedModel(InformedModel):
         """What trees read, unless it is given."""
         from foretune import features
 
-        if self.ranker.reads_programs:
+        if self.ranker.needs.programs:
             # Read once for the ranker and the trees.
-            return {"extract": partial(features.candidate_rows, source=self.ranker.source)}
+            return {"extract": partial(features.candidate_rows, source=self.ranker.store_source)}
         return ACTIONS
 
     def _drafter(
@@ -291,14 +291,14 @@ class PretrainedModel(InformedModel):
             extracts: Whether the trees read features of the caller's, perhaps of programs: asking
                 them would take milliseconds per candidate.
         """
-        itself = draft == _ITSELF or (draft is None and not self.ranker.reads_programs)
+        itself = draft == _ITSELF or (draft is None and not self.ranker.needs.programs)
         if itself:
             return Weighed(RankerPrior(self.ranker)) if extracts else None
         if draft is None:
             default = shipped(DEFAULT, kind)
             return Weighed(RulePrior(machine_fit) if default is None else RankerPrior(default))
         drafter = trained(draft, kind)
-        if drafter.reads_programs:
+        if drafter.needs.programs:
             raise BadInputError(
                 "what drafts must not read programs, which takes milliseconds each, but "
                 f"{type(drafter).__name__} does: use one of actions, for example 'gbdt_actions'"
@@ -316,14 +316,14 @@ def _read_from(ranker: Ranker, source: str, given: bool) -> None:
     if given:
         raise BadInputError(
             f"features={source!r} is for rankers that are loaded here, but one was passed that "
-            f"reads {ranker.source}: make it with source={source!r} instead"
+            f"reads {ranker.store_source}: make it with source={source!r} instead"
         )
-    if not ranker.reads_programs:
+    if not ranker.needs.programs:
         raise BadInputError(
             f"features={source!r} is for rankers that read programs, but {type(ranker).__name__} "
             "reads decisions only: leave it out, or choose the cost model 'mlp'"
         )
-    ranker.source = source
+    ranker.store_source = source
 
 
 def action_rows(candidates: Sequence[Candidate]) -> list[Float32Array]:

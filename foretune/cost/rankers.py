@@ -8,16 +8,12 @@ that the ranker saves.
 
 from __future__ import annotations
 
-import functools
-import inspect
-import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from foretune._options import require_type
 from foretune._registry import Registry
-from foretune.cost._ranker import Ranker
+from foretune.cost._ranker import Needs, Ranker
 from foretune.cost._ranker_file import read_name
 from foretune.errors import BadInputError, ForetuneError, RecordError
 
@@ -56,16 +52,6 @@ _RANKERS: Registry[Ranker] = Registry(
     ),
 )
 
-_OF_TEXT: Mapping[str, Any] = {
-    "bool": bool,
-    "float": float,
-    "int": int,
-    "str": str,
-    "Path": str,
-    "None": type(None),
-}
-"""Types of parameters and what a command line gives for them."""
-
 
 def create(name: str, *, seed: int = 0, **options: Any) -> Ranker:
     """Makes the untrained ranker called ``name``.
@@ -82,28 +68,14 @@ def create(name: str, *, seed: int = 0, **options: Any) -> Ranker:
     return _RANKERS.factory(name)(seed=seed, **options)
 
 
-def refuse_text(name: str, options: Mapping[str, Any]) -> None:
-    """Refuses options from a command line that the ranker's constructor could not use.
-
-    Args:
-        name: Of the ranker.
-        options: By name, as JSON has them. Those of its configuration are checked by itself.
+def needs(name: str) -> Needs:
+    """What the ranker called ``name`` has to be given.
 
     Raises:
-        BadInputError: The name is unknown, a value is of another type than the constructor's
-            parameter, or that is something that only Python code can give.
+        BadInputError: The name is unknown.
+        MissingDependencyError: The ranker needs a package that is not installed.
     """
-    for parameter in inspect.signature(_RANKERS.factory(name)).parameters.values():
-        if parameter.name not in options or parameter.kind is not parameter.KEYWORD_ONLY:
-            continue
-        kinds = [_OF_TEXT.get(word.strip()) for word in str(parameter.annotation).split("|")]
-        if None in kinds:
-            raise BadInputError(
-                f"{name}: {parameter.name} can be given in Python only, but is among the options: "
-                "leave it out"
-            )
-        hint = functools.reduce(operator.or_, kinds)
-        require_type(name, parameter.name, options[parameter.name], hint)
+    return _needs(_RANKERS.factory(name))
 
 
 def load(path: Path | str, **parts: Any) -> Ranker:
@@ -123,8 +95,13 @@ def load(path: Path | str, **parts: Any) -> Ranker:
 
 
 def load_for_run(path: Path | str) -> Ranker:
-    """``load`` beside a tuning run, which needs the cores: with the ranker's ``run_parts``."""
-    return _read(Path(path), lambda factory: getattr(factory, "run_parts", {}))
+    """``load`` beside a tuning run, with what the ranker needs there (``Needs.in_run``)."""
+    return _read(Path(path), lambda factory: _needs(factory).in_run)
+
+
+def _needs(factory: Any) -> Needs:
+    found: Needs = getattr(factory, "needs", Needs())
+    return found
 
 
 def _read(path: Path, parts_of: Callable[[Any], Mapping[str, Any]]) -> Ranker:
@@ -142,26 +119,6 @@ def _read(path: Path, parts_of: Callable[[Any], Mapping[str, Any]]) -> Ranker:
             f"{path} holds a damaged ranker {name!r} ({error!r}): train it again"
         ) from error
     return ranker
-
-
-def reads_programs(name: str) -> bool:
-    """Whether the ranker called ``name`` needs the scheduled program to score it.
-
-    Raises:
-        BadInputError: The name is unknown.
-        MissingDependencyError: The ranker needs a package that is not installed.
-    """
-    return bool(getattr(_RANKERS.factory(name), "reads_programs", False))
-
-
-def keeps_programs(name: str) -> bool:
-    """Whether the ranker called ``name`` takes a folder for what it has read of programs.
-
-    Raises:
-        BadInputError: The name is unknown.
-        MissingDependencyError: The ranker needs a package that is not installed.
-    """
-    return "cache" in inspect.signature(_RANKERS.factory(name)).parameters
 
 
 def names() -> list[str]:

@@ -17,7 +17,7 @@ Hardware factors are added to every step, so that one decoder serves many machin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from foretune._arrays import BoolArray, Float32Array
 from foretune._options import Count
 from foretune.cost._examples import Examples, hardware_context
 from foretune.cost._neural import NeuralConfig, NeuralRanker
+from foretune.cost._ranker import Needs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -87,15 +88,16 @@ class TlpRanker(NeuralRanker):
         read_tokens: What is called in place of ``features.action_tokens``.
         feature_version: Version of what ``read_tokens`` gives; a saved model with another is
             refused.
-        threads: Threads PyTorch may use; None: as many as it would otherwise.
-        device: PyTorch's name of a device; None: a CUDA device where there is one.
-        options: Fields of ``TlpConfig``.
+        options: ``threads`` and ``device`` as of ``NeuralRanker``, and fields of ``TlpConfig``.
 
     Raises:
         BadInputError: Unknown option, or a value that makes no sense.
     """
 
-    reads_programs: bool = False
+    needs: Needs = replace(
+        NeuralRanker.needs,
+        options={**NeuralRanker.needs.options, "feature_version": None, "read_tokens": None},
+    )
     config_type: ClassVar[type[NeuralConfig]] = TlpConfig
     config: TlpConfig
 
@@ -105,11 +107,9 @@ class TlpRanker(NeuralRanker):
         seed: int = 0,
         read_tokens: TokenReader | None = None,
         feature_version: int | str | None = None,
-        threads: int | None = None,
-        device: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(seed=seed, threads=threads, device=device, **options)
+        super().__init__(seed=seed, **options)
         self._given_tokens = read_tokens
         self._feature_version = feature_version
 

@@ -232,7 +232,7 @@ class _Run:
         ratios = []
         for number in [self._index[g.key] for g in part.test if g.key in self._index]:
             group = self.groups[number]
-            if ranker.reads_programs:
+            if ranker.needs.programs:
                 # Programs are read before the clock starts: whether a ranker before this one, or a
                 # call before this one, has read them already must not show.
                 ranker.score_group(group)

@@ -59,7 +59,7 @@ class Provenance:
         digest: Of the file with the weights.
         data_fingerprint: Of the groups it learned from and stopped by; empty in early files, as
             what follows.
-        code_fingerprint: Of the package's code.
+        code_fingerprint: Of the package's code, and of packages that parts of the ranker are from.
         commit: Of the checkout it ran in; None where there was none.
         scores: Where a language model gave scores to learn from, what became of the questions;
             empty else.
@@ -205,7 +205,7 @@ def train(
         versions=_versions(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         data_fingerprint=fingerprint([*learned, *held]),
-        code_fingerprint=code_fingerprint(),
+        code_fingerprint=code_fingerprint(*ranker.modules),
         commit=commit(),
         scores=dict(ranker.status),
     )

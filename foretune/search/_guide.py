@@ -115,7 +115,7 @@ class MlpGuide(Guide):
     def __init__(self, ranker: MlpRanker, caution: float = 1.0, penalty: float = 4.0) -> None:
         # The caller's ranker goes on reading programs if it did.
         self.ranker = copy.copy(ranker)
-        self.ranker.source = "formulas_only"
+        self.ranker.store_source = "formulas_only"
         self._caution = Caution(caution)
         self._penalty = penalty
 

@@ -392,7 +392,7 @@ def check_illegal(subject: Subject) -> None:
     legal = np.array([_is_legal(program) for program in group.programs])
     assert not legal.all(), "the check needs illegal programs"
     assert np.isfinite(scores[legal]).all(), "a legal program was not scored"
-    if ranker.reads_programs:
+    if ranker.needs.programs:
         assert np.isnan(scores[~legal]).all(), "an illegal program was scored"
 
 
@@ -426,7 +426,7 @@ def check_foreign(subject: Subject) -> None:
     groups = [_foreign(group) for group in training_groups(16)]
     unseen = _foreign(nest_group(UNSEEN_SHAPES[0], 16))
     ranker = subject.make(seed=0)
-    if not (ranker.reads_programs or ranker.reads_nests):
+    if ranker.needs.decisions_only:
         ranker.fit(groups)
         assert np.isfinite(score_group(ranker, unseen)).all(), "a foreign program was not scored"
         return

@@ -23,7 +23,7 @@ from foretune.world._paths import Draw, Paths, Plan, TransitionEpoch, windows_of
 from foretune.world._weights import finished
 
 if TYPE_CHECKING:
-    from foretune.world.transition import TransitionConfig
+    from foretune.world._transition_config import TransitionConfig
 
 Say = Callable[[str], None]
 

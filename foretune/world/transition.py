@@ -25,19 +25,24 @@ Source: Pan et al., Toward Compiler World Models, 2026, section 3.4. What is our
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune._arrays import Array, Float32Array, IntArray
 from foretune._model_file import Arrays, check
-from foretune._options import Bounds, Count, Positive, constants, require_options, stored_options
-from foretune._registry import Registry
-from foretune.errors import BadInputError, RecordError, VersionMismatchError
+from foretune.errors import BadInputError, RecordError
 from foretune.world._action_inputs import PARTS, ActionInputs
 from foretune.world._part import Part, require
 from foretune.world._paths import NUMBERS, ActionTable, Paths, Plan, TransitionEpoch
+from foretune.world._transition_config import (
+    JOINED_SCHEMA,
+    JOINS,
+    SCHEMA,
+    TransitionConfig,
+    restored,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -54,70 +59,6 @@ __all__ = [
     "TransitionModel",
     "train_transition",
 ]
-
-SCHEMA = "foretune.transition/2"
-"""Of what ``TransitionModel.dump`` gives. Another number when weights or inputs change meaning."""
-JOINED_SCHEMA = "foretune.transition/3"
-"""The same of models that know more than that: with ``joins`` or ``relative``."""
-JOINS: Mapping[str, tuple[bool, bool]] = {
-    "none": (False, False),
-    "change": (True, False),
-    "end": (False, True),
-}
-"""Where the initial state comes in again -> whether in the change of every step, and at the end."""
-
-
-@dataclass(frozen=True)
-class TransitionConfig:
-    """What a transition model is and how it is trained, where the ends of paths are known.
-
-    Studies change more of it (``foretune_research.world.following``).
-
-    Attributes:
-        members: Networks, each from its own seed.
-        terminal_epochs: Passes over whole paths at the end where only their last state counts.
-        batch: Actions per training step, about: windows times their length at most.
-        learning_rate: Step size of Adam, at its peak; it falls along a cosine.
-    """
-
-    action_embedding: ClassVar[str] = "both"
-    initial: ClassVar[bool] = True
-    scaled: ClassVar[bool] = True
-    joins: ClassVar[str] = "none"
-    relative: ClassVar[bool] = False
-    horizons: ClassVar[tuple[tuple[int, int], ...]] = ()
-    match_share: ClassVar[float] = 0.5
-    margin: ClassVar[float] = 0.2
-    attainable: ClassVar[bool] = True
-    cross: ClassVar[int] = 8
-    same: ClassVar[int] = 0
-    unknown: ClassVar[float] = 0.02
-    warm_up: ClassVar[float] = 0.05
-    weight_decay: ClassVar[float] = 0.0
-    clip: ClassVar[float] = 1.0
-
-    members: Count = 3
-    terminal_epochs: Annotated[int, Bounds(ge=0)] = 60
-    batch: Count = 512
-    learning_rate: Positive = 1e-3
-
-    def __post_init__(self) -> None:
-        require_options("transition model", self)
-
-    @property
-    def schema(self) -> str:
-        """Of a model of this kind in a file."""
-        return SCHEMA
-
-    def to_json(self) -> dict[str, Any]:
-        """What a file says of it."""
-        return asdict(self)
-
-    @property
-    def phases(self) -> list[tuple[int, bool]]:
-        """Of each epoch, its horizon and whether only the last state counts."""
-        grown = [(horizon, False) for horizon, epochs in self.horizons for _ in range(epochs)]
-        return grown + [(0, True)] * self.terminal_epochs
 
 
 class TransitionModel(Part):
@@ -351,24 +292,6 @@ class TransitionModel(Part):
                 f"a stored transition model is damaged ({error}): train it again"
             ) from error
         return cls(config, inputs, members, mean, device=device, threads=threads)
-
-
-_CONFIGS: Registry[TransitionConfig] = Registry(
-    "configuration of transitions",
-    "foretune.transition_configs",
-    {"ends": "foretune.world.transition:TransitionConfig"},
-    studied=["variants"],
-)
-
-
-def restored(options: Mapping[str, Any]) -> TransitionConfig:
-    """A configuration of what JSON made of it."""
-    try:
-        own = stored_options(constants(TransitionConfig), "the transition model", options)
-        return TransitionConfig(**own)
-    except VersionMismatchError:
-        horizons = tuple((int(horizon), int(epochs)) for horizon, epochs in options["horizons"])
-        return _CONFIGS.factory("variants")(**{**options, "horizons": horizons})
 
 
 def _member(config: TransitionConfig, inputs: ActionInputs, dimension: int, seed: int) -> Member:

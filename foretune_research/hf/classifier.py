@@ -18,14 +18,14 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretune._arrays import BoolArray, FloatArray, IndexArray
 from foretune._model_file import check
 from foretune._options import refuse_unknown
-from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
+from foretune.cost._ranker import COUNT, TEXT, Needs, Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour.labels import lesson
@@ -91,8 +91,11 @@ class HfClassifier(Ranker):
         MissingDependencyError: PyTorch, transformers or PEFT is not installed.
     """
 
-    reads_nests: bool = True
-    run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1}
+    needs: Needs = Needs(
+        nests=True,
+        options={"model": str, "read_nests": None, "threads": COUNT, "device": TEXT},
+        in_run={"threads": 1},
+    )
 
     def __init__(
         self,

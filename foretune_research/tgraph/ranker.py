@@ -83,7 +83,6 @@ class TGraphRanker(NeuralRanker):
         BadInputError: Unknown option, or a value that makes no sense.
     """
 
-    reads_programs: bool = False
     config_type: ClassVar[type[NeuralConfig]] = TGraphRankerConfig
     config: TGraphRankerConfig
 

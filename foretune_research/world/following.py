@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from foretune._options import Bounds, Fraction, NotNegative, OneOf, Positive, Share
 from foretune.errors import BadInputError
 from foretune.world._action_inputs import PARTS
-from foretune.world.transition import JOINED_SCHEMA, JOINS, SCHEMA, TransitionConfig
+from foretune.world._transition_config import JOINED_SCHEMA, JOINS, SCHEMA, TransitionConfig
 
 
 @dataclass(frozen=True)

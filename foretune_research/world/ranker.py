@@ -12,12 +12,13 @@ Source: Pan et al., Toward Compiler World Models, 2026.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from foretune._arrays import Float32Array
+from foretune.cost._ranker import Needs
 from foretune.cost._table_ranker import Learner
 from foretune.cost.world import WorldRanker
 from foretune.cost.world.learning import Lesson, WorldConfig
@@ -55,13 +56,17 @@ class WorldVariants(WorldRanker):
             state of the program itself, which is made (milliseconds each), and ``"none"``.
         actions: Whether trees look at phi; if not, only at the state and the machine's factors.
         hardware: Whether trees look at h, and at what phi holds of it.
-        seed, features, head, head_reads, cache, device, world: As of ``WorldRanker``.
-        options: Fields of ``WorldStudyConfig`` and of ``foretune_research.trees.TreesConfig``.
+        options: What ``WorldRanker`` takes, and fields of ``WorldStudyConfig`` and of
+            ``foretune_research.trees.TreesConfig``.
 
     Raises:
         BadInputError: An option is unknown or makes no sense.
     """
 
+    needs: Needs = replace(
+        WorldRanker.needs,
+        options={**WorldRanker.needs.options, "state": str, "actions": bool, "hardware": bool},
+    )
     name: ClassVar[str] = "world:variants"
     learner: ClassVar[type[Learner]] = Trees
     world_config_type: ClassVar[type[WorldConfig]] = WorldStudyConfig
@@ -75,16 +80,9 @@ class WorldVariants(WorldRanker):
     def __init__(
         self,
         *,
-        seed: int = 0,
-        features: str = "actions",
         state: str = "predicted",
         actions: bool = True,
         hardware: bool = True,
-        head: bool = False,
-        head_reads: str = "both",
-        cache: Path | str | None = None,
-        device: str | None = None,
-        world: World | None = None,
         **options: Any,
     ) -> None:
         if state not in STATES:
@@ -95,11 +93,9 @@ class WorldVariants(WorldRanker):
                 f"workload apart, but got state={state!r} and actions=False"
             )
         self.state, self.actions, self.hardware = state, actions, hardware
-        given: dict[str, Any] = {"seed": seed, "features": features, "cache": cache}
-        given |= {"head": head, "head_reads": head_reads, "device": device, "world": world}
-        super().__init__(**given, **{**self.presets, **options})
+        super().__init__(**{**self.presets, **options})
         # As a cost model, it has another one thin out candidates before it makes their programs.
-        self.reads_programs = state == "final"
+        self.needs = replace(self.needs, programs=state == "final")
 
     def _refuse_head(self, world: World | WorldConfig) -> None:
         self.require_for_head("state='predicted'", self.state, self.state == "predicted")

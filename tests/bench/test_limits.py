@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import limits, results
+from foretune.cost import Needs
 from foretune.dataset import Group
 from tests.evaluate.support import Hinted, group, several
 
@@ -70,7 +71,7 @@ def test_runs_stand_beside_each_other_and_the_last_comes_first(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(limits.rankers, "create", lambda name, **options: Hinted())
-    monkeypatch.setattr(limits.rankers, "reads_programs", lambda name: False)
+    monkeypatch.setattr(limits.rankers, "needs", lambda name: Needs())
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     read = SimpleNamespace(groups=several(8))
     monkeypatch.setattr(limits, "read_data", lambda paths: read)

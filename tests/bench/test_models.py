@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import _rankers as cells
 from benchmarks import models, results, world
+from foretune.cost import Needs
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
 from foretune.evaluate import evaluate, judge
@@ -62,7 +63,9 @@ def made_up_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.setattr(models, "load", lambda data: (groups, {"torn line": 3}))
     monkeypatch.setattr(models.rankers, "create", lambda name, **options: Counting())
-    monkeypatch.setattr(models.rankers, "reads_programs", lambda name: False)
+    known = models.rankers.needs
+    decisions = lambda name: replace(known(name), programs=False)  # noqa: E731
+    monkeypatch.setattr(models.rankers, "needs", decisions)
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     monkeypatch.setattr(cells, "model_code", lambda model: "code")
     Counting.fits = 0
@@ -122,7 +125,7 @@ class Reading(Hinted):
 
     kept: ClassVar[set[str]] = set()
     clock: ClassVar[Any]
-    reads_programs: ClassVar[bool] = True
+    needs = Needs(programs=True)
 
     def prepare(self, groups: Iterable[Group]) -> None:
         assert self.clock.looks == 0
@@ -175,7 +178,7 @@ def test_a_table_replaces_its_own_and_leaves_the_others(made_up_data: Path) -> N
 def test_a_model_that_cannot_be_judged_is_left_out_with_the_reason(
     made_up_data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(models.rankers, "reads_programs", lambda name: name == "mlp")
+    monkeypatch.setattr(models.rankers, "needs", lambda name: Needs(programs=name == "mlp"))
     models.main(["--models", "mlp,mtl_tlp", "--work-dir", str(made_up_data)])
     printed = capsys.readouterr().out
     assert Counting.fits == 0
@@ -266,7 +269,7 @@ def test_groups_to_learn_from_are_thinned_and_those_to_be_tested_are_whole(
 ) -> None:
     ranker = Hinted(0.0)
     monkeypatch.setattr(cells.rankers, "create", lambda name, **options: ranker)
-    monkeypatch.setattr(cells.rankers, "reads_programs", lambda name: False)
+    monkeypatch.setattr(cells.rankers, "needs", lambda name: Needs())
     cell = made_up_cell()
     cell = replace(cell, programs=5)
     result = cells.train_and_judge(cell, tmp_path)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from foretune import cost
-from foretune.cost import Ranker
+from foretune.cost import Needs, Ranker
 from foretune.cost.gbdt import GradientBoosting
 from foretune.cost.joined import JoinedRanker
 from foretune.cost.joined_model import JoinedModel
@@ -45,7 +45,7 @@ class Rumours(JoinedRanker):
 
     def _untrained(self, name):
         member = Rumour()
-        member.reads_nests = name == "mlp_behaviour"
+        member.needs = Needs(nests=name == "mlp_behaviour")
         return member
 
 

@@ -235,7 +235,7 @@ def test_formulas_give_the_scores_of_programs(monkeypatch):
     expected = score_group(ranker, group)
     made = []
     monkeypatch.setattr(cache, "extract_per_store", made.append)
-    ranker.source = "formulas"
+    ranker.store_source = "formulas"
     np.testing.assert_allclose(score_group(ranker, group), expected, rtol=1e-5, atol=1e-5)
     assert made == []
     with pytest.raises(BadInputError, match="formulas"):

@@ -288,7 +288,7 @@ def test_real_programs_are_read_and_scored(tmp_path):
         machine=here.hardware,
     )
     ranker = MlpRanker(**QUICK, **support.ON_CPU)
-    assert ranker.reads_programs
+    assert ranker.needs.programs
     ranker.fit([group])
     score = score_group(ranker, group)
     assert np.isfinite(score).all()

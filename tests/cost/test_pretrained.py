@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from foretune import cost
-from foretune.cost import Abilities, Ranker, rankers, shipped
+from foretune.cost import Abilities, Needs, Ranker, rankers, shipped
 from foretune.cost._opinions import expectation
 from foretune.cost.gbdt import GbdtConfig, GradientBoosting, program_vector
 from foretune.cost.pretrained import PretrainedModel
@@ -47,7 +47,7 @@ class Expert(Ranker):
 
     def __init__(self, factor=1.0, reads=True):
         self.factor = factor
-        self.reads_programs = reads
+        self.needs = Needs(programs=reads)
         self.scale = 0.5
         self.scored = 0
 

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from foretune.cost import Ranker, fitted_scale, fitted_strength, rankers, score_group
+from foretune.cost import Needs, Ranker, fitted_scale, fitted_strength, rankers, score_group
 from foretune.cost.gbdt_ranker import GbdtActionRanker, GbdtRanker
 from foretune.cost.random_ranker import RandomRanker
 from foretune.testing import rankers as suite
@@ -136,7 +136,7 @@ class Biased(RandomRanker):
 class Opinionated(Biased):
     """Reads programs, as it says, but scores illegal ones, and those that cannot be rebuilt."""
 
-    reads_programs = True
+    needs = Needs(programs=True)
 
 
 @pytest.mark.parametrize(

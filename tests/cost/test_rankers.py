@@ -55,7 +55,7 @@ UNFIT = [
 @pytest.mark.parametrize(("name", "options", "told"), UNFIT, ids=lambda v: str(v)[:40])
 def test_an_option_of_another_type_is_refused(name, options, told):
     with pytest.raises(BadInputError, match=told):
-        rankers.refuse_text(name, options)
+        rankers.needs(name).refuse_text(name, options)
         rankers.create(name, **options)
 
 
@@ -65,7 +65,7 @@ def test_options_as_json_has_them_are_taken():
         ("mlp:variants", {"epochs": 2, "threads": 1, "cache": "folder", "hardware": False}),
         ("tlp", {"embed": [32, 64], "device": None}),
     ):
-        rankers.refuse_text(name, options)
+        rankers.needs(name).refuse_text(name, options)
         assert rankers.create(name, **options).config
 
 
@@ -78,15 +78,23 @@ def test_a_name_may_stand_for_options(name):
 
 
 def test_names_say_whether_programs_are_read():
-    assert rankers.reads_programs("gbdt") and not rankers.reads_programs("gbdt_actions")
+    assert rankers.needs("gbdt").programs and rankers.needs("gbdt_actions").decisions_only
+    nested = rankers.needs("gbdt_behaviour")
+    assert nested.nests and not nested.programs and not nested.decisions_only
     with pytest.raises(BadInputError, match="unknown ranker"):
-        rankers.reads_programs("no-such")
+        rankers.needs("no-such")
 
 
 def test_names_say_whether_what_is_read_of_programs_can_be_kept():
     # The world model makes programs while it learns.
-    assert rankers.keeps_programs("gbdt") and rankers.keeps_programs("world")
-    assert not rankers.keeps_programs("tlp")
+    assert rankers.needs("gbdt").folder and rankers.needs("world").folder
+    assert not rankers.needs("tlp").folder
+
+
+def test_a_ranker_says_where_the_code_of_all_its_parts_is():
+    assert rankers.create("gbdt_actions").modules == ("foretune.cost.gbdt_ranker",)
+    made = rankers.create("joined", members="gbdt_actions:variants,gbdt_behaviour")
+    assert {"foretune.cost.joined", "foretune_research.trees"} <= set(made.modules)
 
 
 def test_every_name_is_described():

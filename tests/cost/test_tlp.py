@@ -57,7 +57,7 @@ def test_orders_programs_of_unseen_workloads():
     ranker = make(**LEARN)
     ranker.fit(support.groups(10), support.groups(4, seed=1))
     assert ranker.name == "tlp:variants"
-    assert not ranker.reads_programs
+    assert ranker.needs.decisions_only
     assert support.pair_accuracy(ranker, support.groups(8, seed=2)) > 0.85
 
 

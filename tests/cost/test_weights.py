@@ -80,4 +80,4 @@ def test_they_have_learned_from_nothing_that_is_evaluated(file):
 
 def test_what_drafts_reads_no_programs():
     drafter = shipped.shipped(shipped.DEFAULT, "llvm")
-    assert drafter is not None and not drafter.reads_programs
+    assert drafter is not None and not drafter.needs.programs

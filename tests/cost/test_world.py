@@ -489,7 +489,7 @@ def test_without_weights_the_cost_model_says_what_to_do():
 
 
 def test_it_reads_no_programs():
-    assert not rankers.reads_programs("world")
+    assert rankers.needs("world").decisions_only
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,7 @@ def legal(name: str, on_gpu: bool = False, most: int = 8) -> list[Candidate]:
         except IllegalCandidateError:
             continue
         found.append(candidate)
-        if len(found) == most:
-            break
-    return found
+    return found[:most]
 
 
 def serial_reductions(nests: Nests, statement: Statement, row: int) -> list[bool]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from foretune.cost import Needs
 from foretune.dataset import Group, Program
 from foretune.errors import BadInputError
 from foretune.evaluate import (
@@ -191,7 +192,7 @@ def test_programs_are_read_before_scoring_is_timed(monkeypatch: pytest.MonkeyPat
     class Reading(Hinted):
         """Takes a second to read a group, the first time only."""
 
-        reads_programs: ClassVar[bool] = True
+        needs = Needs(programs=True)
 
         def __init__(self) -> None:
             super().__init__()

@@ -58,7 +58,7 @@ def test_weights_say_which_data_and_code_made_them(tmp_path: Path) -> None:
     ranker = Hinted()
     made = trained(tmp_path / "w.npz", ranker)
     assert made.data_fingerprint == fingerprint([*ranker.trained, *ranker.validated])
-    assert made.code_fingerprint == code_fingerprint()
+    assert made.code_fingerprint == code_fingerprint(*ranker.modules)
     noted = json.loads((tmp_path / "w.json").read_text())
     assert (noted["data_fingerprint"], noted["commit"]) == (made.data_fingerprint, commit())
     assert trained(tmp_path / "v.npz").data_fingerprint == made.data_fingerprint

@@ -209,8 +209,8 @@ class TestPerceptron:
         np.testing.assert_allclose(found, -3.0 * landscape.excess(x), atol=1e-9)
 
     def test_the_model_goes_on_reading_programs(self, perceptron):
-        assert MlpGuide(perceptron).ranker.source == "formulas_only"
-        assert perceptron.source == "programs"
+        assert MlpGuide(perceptron).ranker.store_source == "formulas_only"
+        assert perceptron.store_source == "programs"
 
 
 def _copies(networks):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,6 @@ from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
     from foretune.cost.behaviour.ranker import BehaviourRanker
-
-_NO_OPTIONS = ("read_nests", "seed", "source")
-"""Arguments that no command line has, or says otherwise."""
 
 
 def regressor_options(ranker: type[BehaviourRanker], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,10 +28,8 @@ def regressor_options(ranker: type[BehaviourRanker], options: Mapping[str, Any])
             the names that were given.
     """
     name = "behaviour"
-    own = inspect.signature(ranker).parameters.values()
-    known = [p.name for p in own if p.kind is p.KEYWORD_ONLY and p.name not in _NO_OPTIONS]
     kind = ranker.regressor_type.config_type
-    known += [*ranker.aliases, *option_names(kind)]
+    known = [*ranker.needs.in_text, *ranker.aliases, *option_names(kind)]
     refuse_unknown(name, options, known, {**ranker.studied, **constants(kind)})
     found: dict[str, Any] = {}
     for given, value in options.items():

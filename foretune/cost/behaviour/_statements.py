@@ -151,21 +151,21 @@ def _rank(members: Sequence[Member]) -> int:
 
 
 def _facts(members: Sequence[Member]) -> dict[str, FloatArray]:
-    facts = {
+    found = {
         name: np.concatenate([getattr(each.statement, name) for each in members])
         for name in ("operations", "calls", "selects", "unroll", "executed")
     }
-    facts["reduces"] = np.repeat(
+    found["reduces"] = np.repeat(
         [float(each.statement.reduces) for each in members], [len(each.nests) for each in members]
     )
-    return facts
+    return found
 
 
 def suffix_products(values: FloatArray) -> FloatArray:
     """Products along the last axis from each entry on, and 1: (..., P) -> (..., P + 1)."""
-    products = np.ones((*values.shape[:-1], values.shape[-1] + 1))
-    products[..., :-1] = np.cumprod(values[..., ::-1], axis=-1)[..., ::-1]
-    return products
+    found = np.ones((*values.shape[:-1], values.shape[-1] + 1))
+    found[..., :-1] = np.cumprod(values[..., ::-1], axis=-1)[..., ::-1]
+    return found
 
 
 class _Moves:

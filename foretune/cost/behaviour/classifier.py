@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,6 +26,7 @@ from foretune._arrays import BoolArray, Float32Array, FloatArray
 from foretune._options import Count
 from foretune.cost._examples import Examples, Labelled
 from foretune.cost._neural import NeuralConfig, NeuralRanker
+from foretune.cost._ranker import TEXT, Needs
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour.labels import ClassWeights, lesson
 from foretune.cost.behaviour.tokens import COLUMNS, TOKEN_VERSION, tokens_of
@@ -78,15 +79,18 @@ class Classifier(NeuralRanker):
         seed: Of weights, order, dropout and what is sampled.
         read_nests: What is called in place of ``foretune.describe.nests_of``.
         cache: Folder in which tokens of groups are kept; None: they are read anew.
-        threads: Threads PyTorch may use; None: as many as it would otherwise.
-        device: PyTorch's name of a device; None: a CUDA device where there is one.
-        options: Fields of ``ClassifierConfig``.
+        options: ``threads`` and ``device`` as of ``NeuralRanker``, and fields of
+            ``ClassifierConfig``.
 
     Raises:
         BadInputError: Unknown option, or a value that makes no sense.
     """
 
-    reads_nests: bool = True
+    needs: Needs = replace(
+        NeuralRanker.needs,
+        nests=True,
+        options={**NeuralRanker.needs.options, "cache": TEXT, "read_nests": None},
+    )
     config_type: ClassVar[type[NeuralConfig]] = ClassifierConfig
     config: ClassifierConfig
 
@@ -96,11 +100,9 @@ class Classifier(NeuralRanker):
         seed: int = 0,
         read_nests: NestReader | None = None,
         cache: Path | str | None = None,
-        threads: int | None = None,
-        device: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(seed=seed, threads=threads, device=device, **options)
+        super().__init__(seed=seed, **options)
         self._read_nests = read_nests
         self._cache = None if cache is None else Path(cache)
 
@@ -184,13 +186,13 @@ class Classifier(NeuralRanker):
         rows = np.concatenate([own for own, _ in batches])
         decisions = [_decisions(programs[row]) for row in rows] if self.config.decisions else ()
         nests = [each for _, each in batches]
-        tokens = tokens_of(nests, device if self.config.hardware else None, decisions)
+        found = tokens_of(nests, device if self.config.hardware else None, decisions)
         # Batches are by structure; back into the order that was asked for.
         order = np.argsort(rows, kind="stable")
-        mask = tokens.mask[order]
+        mask = found.mask[order]
         legal[rows] = True
         context = np.zeros((len(rows), 0), np.float32)
-        return Examples(tokens.rows[order][mask], mask.sum(axis=1), context), legal
+        return Examples(found.rows[order][mask], mask.sum(axis=1), context), legal
 
     def _lesson(self, group: Group) -> tuple[Group, Float32Array | None]:
         learned, targets = lesson(group, self.config.sampling, self.seed)

@@ -58,7 +58,7 @@ class Line:
     @classmethod
     def fitted(cls, lessons: Sequence[Lesson], target: str) -> Line:
         """The best line for some groups."""
-        coefficients = cls.none().coefficients
+        found = cls.none().coefficients
         for which, belief in enumerate(_BELIEF.tolist()):
             parts = []
             for each in lessons:
@@ -66,15 +66,15 @@ class Line:
                 rows = known == which
                 if rows.sum() >= 2:
                     parts.append((read[rows], normalised(each.seconds, target)[rows]))
-            coefficients[which] = _slope(parts, belief)
-        return cls(coefficients)
+            found[which] = _slope(parts, belief)
+        return cls(found)
 
     def scores(self, columns: FloatArray) -> FloatArray:
         """Minus the times, shape (n, len(NAMES)) -> (n,)."""
         read, known = _read(columns)
         slope, intercept = self.coefficients[known].T
-        scores: FloatArray = -(slope * read + intercept)
-        return scores
+        found: FloatArray = -(slope * read + intercept)
+        return found
 
 
 def _read(columns: FloatArray) -> tuple[FloatArray, IndexArray]:

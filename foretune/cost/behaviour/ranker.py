@@ -18,7 +18,6 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,17 +27,18 @@ from foretune._arrays import Array, BoolArray, FloatArray
 from foretune._model_file import check
 from foretune._options import constants, require_type, stored_options
 from foretune.cost import rankers
-from foretune.cost._ranker import Ranker, fitted_scale, fitted_strength
+from foretune.cost._ranker import TEXT, Needs, Ranker, fitted_scale, fitted_strength
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour._asked import asked, part_of
 from foretune.cost.behaviour._ranker_options import regressor_options
-from foretune.cost.behaviour.answers import Counts
 from foretune.cost.behaviour.columns import COLUMNS_VERSION
-from foretune.cost.behaviour.composition import best_first, coarse, composed
+from foretune.cost.behaviour.composition import best_first, composed
 from foretune.cost.behaviour.identities import Identities
+from foretune.cost.behaviour.lessons import taught
 from foretune.cost.behaviour.memory import Memory
 from foretune.cost.behaviour.regressor import Lesson, Regressor
+from foretune.cost.behaviour.regressors import Regressors, under
 from foretune.cost.behaviour.scores import (
     SOURCES,
     AnalyticScores,
@@ -61,10 +61,6 @@ STAGES = ("1", "2", "both")
 _CLASSIFIER = "classifier"
 _CLASSIFIERS = (_CLASSIFIER, f"{_CLASSIFIER}:variants")
 """First stages that describe candidates."""
-COARSE = "coarse"
-"""Name of the regressor for scores of models that none was trained on."""
-_MOST_FALLBACK = 0.5
-"""Share of programs of training whose scores may be from formulas in place of a model."""
 
 
 class BehaviourRanker(Ranker):
@@ -89,9 +85,22 @@ class BehaviourRanker(Ranker):
         BadInputError: An option is unknown or makes no sense.
     """
 
-    reads_programs: bool = False
-    reads_nests: bool = True
-    run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1}
+    needs: Needs = Needs(
+        nests=True,
+        options={
+            "stage": str | int,
+            "keep": int,
+            "first": str,
+            "first_options": None,
+            "scores": str,
+            "programs": int,
+            "memory": bool,
+            "model": TEXT,
+            "source": None,
+            "read_nests": None,
+        },
+        in_run={"threads": 1},
+    )
     name: ClassVar[str] = "behaviour"
     regressor_type: ClassVar[type[Regressor]] = Regressor
     aliases: ClassVar[Mapping[str, str]] = {}
@@ -139,7 +148,7 @@ class BehaviourRanker(Ranker):
         if source is None:
             require_model(scores, model)
         self._options = regressor_options(type(self), options)
-        self._regressors = {self.scores: self._regressor()}
+        self._regressors = Regressors(self._regressor, self.scores)
         self._identities = self._no_identities()
         self._memory = Memory()
         self._first: Ranker | None = None
@@ -153,7 +162,7 @@ class BehaviourRanker(Ranker):
         return Identities()
 
     @property
-    def source(self) -> ScoreSource:  # type: ignore[override]
+    def source(self) -> ScoreSource:
         """Where scores are from; opened when first asked."""
         if self._source is None:
             self._source = open_source(self.scores, self._model)
@@ -162,13 +171,19 @@ class BehaviourRanker(Ranker):
     @property
     def regressor(self) -> Regressor | None:
         """The one for the source of scores; None where there is none."""
-        own = self._regressors.get(self.scores)
-        return self._regressors.get(COARSE) if own is None else own
+        return self._regressors.get(self.scores)
 
     @property
     def trained(self) -> bool:
         """Whether it has learned anything."""
         return bool(self._first) or bool(self.regressor and self.regressor.trained)
+
+    @property
+    def modules(self) -> Sequence[str]:
+        """Its own, and those of the first stage and of the source of scores."""
+        first = () if self._first is None else self._first.modules
+        source = () if self._source is None else (type(self._source).__module__,)
+        return [*super().modules, *first, *source]
 
     @property
     def status(self) -> dict[str, Any]:
@@ -185,7 +200,7 @@ class BehaviourRanker(Ranker):
                 language model.
         """
         self._first, self._memory = None, Memory()
-        self._regressors = {self.scores: self._regressor()}
+        self._regressors.forget(self.scores)
         self.scale, self.strength = Ranker.scale, Ranker.strength
         used = [group for group in groups if judgeable(group.seconds)]
         if self.stage != "1" or self.memory_used:
@@ -213,53 +228,19 @@ class BehaviourRanker(Ranker):
         return {"read_nests": self._read_nests} if given else {}
 
     def _fit_regressors(self, groups: Sequence[Group], validation: Sequence[Group]) -> None:
-        lessons, held = self._lessons(groups, validation)
-        kept = [lesson for lesson in lessons if lesson is not None]
-        if not kept:
+        parts = (groups, validation)
+        lessons, held = taught(parts, self._lesson, self.source, self.programs, self.name)
+        found = [lesson for lesson in lessons if lesson is not None]
+        if not found:
             raise BadInputError(
                 f"{self.name}: a group to learn from needs two programs with different seconds "
                 f"that can be described, but none of {len(groups)} has: a ranker of actions, for "
                 "example 'gbdt_actions', needs no description"
             )
         judging = [lesson for lesson in held if lesson is not None]
-        regressor = self._regressors[self.scores]
-        regressor.fit(kept, judging)
-        judged = [(OCTAVES * scores, seconds) for scores, seconds in regressor.left_out]
-        if not judged:
-            judged = [(-OCTAVES * regressor.times(each.columns), each.seconds) for each in kept]
+        judged = self._regressors.fit(self.scores, found, judging, self.seed)
         self.scale = fitted_scale(judged)
         self.strength = fitted_strength(judged, self.scale)
-        if self.scores == AnalyticScores.name:
-            rng = np.random.default_rng(self.seed)
-            imitated = self._regressors[COARSE] = self._regressor()
-            imitated.fit([replace(each, columns=coarse(each.columns, rng)) for each in kept])
-
-    def _lessons(self, *parts: Sequence[Group]) -> list[list[Lesson | None]]:
-        """The groups of each part as lessons.
-
-        Raises:
-            BadInputError: The source said nothing of most programs; as soon as that is certain.
-        """
-        before = replace(self.source.counts)
-        most = sum(min(len(group), self.programs) for groups in parts for group in groups)
-        lessons: list[list[Lesson | None]] = []
-        for groups in parts:
-            lessons.append([])
-            for group in groups:
-                lessons[-1].append(self._lesson(group))
-                self._refuse_formulas(before, most)
-        self._refuse_formulas(before, self.source.counts.programs - before.programs)
-        return lessons
-
-    def _refuse_formulas(self, before: Counts, programs: int) -> None:
-        fallback = self.source.counts.fallback - before.fallback
-        if fallback > _MOST_FALLBACK * programs:
-            raise BadInputError(
-                f"{self.name}: what is trained on scores={self.scores} needs them for "
-                f"{1 - _MOST_FALLBACK:.0%} of the programs at least, but of {programs} programs "
-                f"{fallback} had none that could be used, and formulas answered instead: see to "
-                "the language model, or train with scores=analytic"
-            )
 
     def _lesson(self, group: Group) -> Lesson | None:
         device = self._identities.shown(self._device(group))
@@ -392,16 +373,8 @@ class BehaviourRanker(Ranker):
         made.stage, made._fills = stage, fills
         if source is not None:
             made._source, made.scores = source, source.name
-        if made.regressor is None:
-            raise self._no_regressor(made.scores, "this ranker")
+        made._regressors.require(made.scores, "this ranker")
         return made
-
-    def _no_regressor(self, scores: str, what: object) -> BadInputError:
-        known = " and ".join(repr(name) for name in self._regressors)
-        return BadInputError(
-            f"{what} was trained on scores of {known}, and says nothing of those of {scores!r}: "
-            f"train it with scores={scores}"
-        )
 
     def _stored(self) -> dict[str, Any]:
         """Options that a file holds."""
@@ -424,13 +397,11 @@ class BehaviourRanker(Ranker):
             "options": self._stored(),
             "scale": self.scale,
             "strength": self.strength,
-            "regressors": {name: each.meta() for name, each in self._regressors.items()},
+            "regressors": self._regressors.meta(),
             "identities": self._identities.to_json(),
             "first": self._first is not None,
         }
-        arrays: dict[str, Array] = {}
-        for name, each in self._regressors.items():
-            arrays |= {f"{name}/{key}": value for key, value in each.arrays().items()}
+        arrays = self._regressors.arrays()
         if len(self._memory):
             arrays |= {f"memory/{key}": value for key, value in self._memory.arrays().items()}
         if self._first is not None:
@@ -466,13 +437,9 @@ class BehaviourRanker(Ranker):
         made.scale, made.strength = float(meta["scale"]), float(meta["strength"])
         made._identities.restore(meta["identities"])
         threads = {"threads": parts["threads"]} if "threads" in parts else {}
-        made._regressors = {
-            name: cls.regressor_type.restored(each, _under(arrays, name), **threads)
-            for name, each in meta["regressors"].items()
-        }
-        if made.regressor is None:
-            raise made._no_regressor(made.scores, path)
-        memory = _under(arrays, "memory")
+        made._regressors.restore(cls.regressor_type, meta["regressors"], arrays, **threads)
+        made._regressors.require(made.scores, path)
+        memory = under(arrays, "memory")
         if memory:
             made._memory = Memory.of_arrays(made._identities.devices, memory)
         if meta["first"] and made.stage != "2":
@@ -489,11 +456,6 @@ class BehaviourRanker(Ranker):
 def _known_scores(name: str) -> str:
     SOURCES.require(name)
     return name
-
-
-def _under(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    start = f"{prefix}/"
-    return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
 
 
 def _versions() -> dict[str, Any]:

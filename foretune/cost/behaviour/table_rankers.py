@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,6 +23,7 @@ from foretune import features
 from foretune._arrays import BoolArray, Float32Array
 from foretune.cost._boosters import Boosters
 from foretune.cost._perceptrons import Perceptrons
+from foretune.cost._ranker import TEXT, Needs
 from foretune.cost._table_ranker import Learner, TableRanker
 from foretune.cost.behaviour import reading
 from foretune.cost.behaviour._asked import asked
@@ -80,8 +81,11 @@ class BehaviourTableRanker(TableRanker):
         BadInputError: An option is unknown or makes no sense.
     """
 
-    reads_nests: bool = True
-    own_options: ClassVar[tuple[str, ...]] = ("cache",)
+    needs: Needs = replace(
+        TableRanker.needs,
+        nests=True,
+        options={"features": str, "cache": TEXT, "read_nests": None},
+    )
     known_features: ClassVar[tuple[str, ...]] = ("both",)
 
     def __init__(

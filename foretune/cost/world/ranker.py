@@ -38,6 +38,7 @@ import numpy as np
 from foretune import features as feature_room
 from foretune._arrays import BoolArray, Float32Array, FloatArray
 from foretune._options import constants, option_names, refuse_unknown, stored_options
+from foretune.cost._ranker import TEXT, Needs
 from foretune.cost._ranker_file import read_model, write_model
 from foretune.cost._tables import Table
 from foretune.cost.gbdt_ranker import GbdtActionRanker
@@ -88,7 +89,17 @@ class WorldRanker(GbdtActionRanker):
     """
 
     name: ClassVar[str] = "world"
-    run_parts: ClassVar[Mapping[str, Any]] = {"threads": 1, "device": "cpu"}
+    needs: Needs = Needs(
+        options={
+            "features": str,
+            "head": bool,
+            "head_reads": str,
+            "cache": TEXT,
+            "device": TEXT,
+            "world": None,
+        },
+        in_run={"threads": 1, "device": "cpu"},
+    )
     world_config_type: ClassVar[type[WorldConfig]] = WorldConfig
     switches: ClassVar[tuple[str, ...]] = ("head", "head_reads")
     """Arguments that a file holds beside the fields of configurations."""
@@ -203,21 +214,21 @@ class WorldRanker(GbdtActionRanker):
             self._learned_from = []
 
     def _tables(self, groups: Sequence[Group]) -> list[Table]:
-        tables = super()._tables(groups)
+        found = super()._tables(groups)
         if self.head:
             # For the head, after the trees: states are predicted once.
-            self._learned_from.append(tables)
-        return tables
+            self._learned_from.append(found)
+        return found
 
     def _learned_head(self, dimension: int) -> Head | None:
         tables, held = self._learned_from
         factors = [dimension + at for at in self._factors]
         given: dict[str, Any] = {"device": self._device, "threads": self.config.threads}
         given |= {"reads": self.head_reads, "seed": self.seed}
-        head = train_head(tables, dimension, factors, held=held, **given)
-        if head is None:
+        found = train_head(tables, dimension, factors, held=held, **given)
+        if found is None:
             _log.warning("world: no group has states to tell programs apart, so there is no head")
-        return head
+        return found
 
     def _world_of(self, groups: Sequence[Group], validation: Sequence[Group]) -> World | None:
         """The given world, or one that is learned; None where no program can be made."""
@@ -253,24 +264,24 @@ class WorldRanker(GbdtActionRanker):
 
     def described(self, programs: Sequence[Program], machine: Hardware | None) -> Float32Array:
         """phi and h of programs, shape (n, columns): zeros where the switches hide a column."""
-        rows = feature_room.action_features(programs, machine)
-        rows[:, self._hidden] = 0.0
-        return rows
+        found = feature_room.action_features(programs, machine)
+        found[:, self._hidden] = 0.0
+        return found
 
     def _states(self, candidates: Sequence[Candidate | None]) -> tuple[Float32Array, BoolArray]:
         """State columns, shape (n, d), zeros for foreign programs; which rows are legal."""
         legal = np.ones(len(candidates), dtype=bool)
         if self._world is None:
             return np.zeros((len(candidates), 0), np.float32), legal
-        ends = np.zeros((len(candidates), self._world.columns), dtype=np.float32)
+        found = np.zeros((len(candidates), self._world.columns), dtype=np.float32)
         at = [row for row, candidate in enumerate(candidates) if replayable(candidate)]
         own = [candidate for row in at if (candidate := candidates[row]) is not None]
         if not own:
-            return ends, legal
-        ends[at] = self._ends(own)
+            return found, legal
+        found[at] = self._ends(own)
         # Where TVM refuses a program, there is no state.
-        legal[at] = ~np.isnan(ends[at]).any(axis=1)
-        return rounded(ends), legal
+        legal[at] = ~np.isnan(found[at]).any(axis=1)
+        return rounded(found), legal
 
     def _ends(self, candidates: Sequence[Candidate]) -> Float32Array:
         """The state columns of candidates, shape (n, d), NaN for one that TVM refuses."""

@@ -395,10 +395,10 @@ def test_what_only_studies_change_is_refused_by_the_product():
 
 
 def test_options_of_a_command_line():
-    rankers.refuse_text("behaviour", {"stage": 2, "memory": True})
-    rankers.refuse_text("behaviour:variants", {"stage": 2, "factors": "shuffled"})
+    rankers.needs("behaviour").refuse_text("behaviour", {"stage": 2, "memory": True})
+    rankers.needs("behaviour:variants").refuse_text("x", {"stage": 2, "factors": "shuffled"})
     with pytest.raises(BadInputError, match="source can be given in Python only"):
-        rankers.refuse_text("behaviour", {"source": "x"})
+        rankers.needs("behaviour").refuse_text("behaviour", {"source": "x"})
 
 
 def test_a_file_of_another_version_is_refused(tmp_path):

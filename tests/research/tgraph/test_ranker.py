@@ -67,7 +67,7 @@ def some(n, seed=1):
 def test_it_is_a_ranker_by_name_that_reads_no_program():
     ranker = rankers.create("tgraph", anchors=2)
     assert isinstance(ranker, TGraphRanker) and ranker.config.anchors == 2
-    assert not ranker.reads_programs
+    assert ranker.needs.decisions_only
 
 
 @settings(deadline=None, max_examples=20)

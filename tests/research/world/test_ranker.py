@@ -214,7 +214,7 @@ def test_the_final_state_is_that_of_the_program(switched, trained, monkeypatch):
     assert texts == [program_text(module) for module in replayed]
     states, _ = ranker._states(candidates)
     assert np.allclose(states, trained._world.reader.encoder.encode(texts), atol=2e-4)
-    assert ranker.reads_programs and not trained.reads_programs
+    assert ranker.needs.programs and not trained.needs.programs
     texts[3] = None
     monkeypatch.setattr(reader, "final_texts", lambda *_: texts)
     scores = score_group(ranker, here)
@@ -408,8 +408,8 @@ def test_alone_it_learns_nothing_in_the_run(switched, trained):
 
 def test_names():
     assert rankers.create("world:reference").config.objective == "ndcg"
-    assert not rankers.reads_programs("world:reference")
-    assert rankers.create("world:variants", state="final").reads_programs
+    assert rankers.needs("world:reference").decisions_only
+    assert rankers.create("world:variants", state="final").needs.programs
 
 
 # A head
