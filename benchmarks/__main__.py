@@ -59,6 +59,7 @@ BENCHMARKS = {
     "audit": Benchmark("does a label repeat", "2 min", ("labels",)),
     "stores": Benchmark("records that eight processes write", "5 min"),
     "pages": Benchmark("draws pages anew from kept readings", "1 min"),
+    "plan_networks": Benchmark("writes the lists of networks whose plans are collected", "1 s"),
     "excluded": Benchmark("writes the list of evaluation workloads", "1 min"),
     "training_workloads": Benchmark("writes the list of training workloads", "20 min"),
 }

@@ -6,7 +6,6 @@ Reads the data set only: the second measurements are made by ``foretune collect 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,31 +40,20 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def summary(data: Dataset) -> dict[str, Any]:
-    """What a data set holds, and how its programs' second measurements differ from the first.
+    """How many records of a data set are quiet, and how second measurements differ from the first.
 
     Returns:
         ``audit`` has the distribution of log(second / first seconds), ``log_ratios`` themselves and
         the metrics of who ranks by a second measurement; None where nothing was measured twice.
     """
-    records = [r for r in data.records if r.origin != AUDIT]
-    groups = data.groups()
     try:
         audit = summarise_audit(data.records).to_json()
         logs = log_ratios(measured_twice(data.records))
         audit["log_ratios"] = logs.round(5).tolist()
-        audit["second_measurement"] = ranked_with_noise(groups, logs)
+        audit["second_measurement"] = ranked_with_noise(data.groups(), logs)
     except BadInputError:
         audit = None
-    return {
-        "records": len(records),
-        "groups": len(groups),
-        "kinds": _workloads_by_kind(data),
-        "status": dict(Counter(r.measurement.status.value for r in records)),
-        "origin": dict(Counter(r.origin for r in records)),
-        "hardware": _by_hardware(data),
-        "spread": _spread([g.seconds[g.valid].max() / g.seconds[g.valid].min() for g in groups]),
-        "audit": audit,
-    }
+    return {"hardware": _by_hardware(data), "audit": audit}
 
 
 def ranked_with_noise(
@@ -82,11 +70,6 @@ def ranked_with_noise(
     kept, _few = keep_judgeable(groups)
     judged = [judge(-np.log(g.seconds) - rng.choice(logs, len(g)), g.seconds, rng) for g in kept]
     return summarise(kept, judged, Bootstrap([g.workload for g in kept]))
-
-
-def _workloads_by_kind(data: Dataset) -> dict[str, int]:
-    used = {r.workload for r in data.records}
-    return dict(Counter(data.workloads[key].kind for key in used).most_common())
 
 
 def _by_hardware(data: Dataset) -> list[dict[str, Any]]:
@@ -107,14 +90,8 @@ def _by_hardware(data: Dataset) -> list[dict[str, Any]]:
     return rows
 
 
-def _spread(ratios: list[float]) -> dict[str, float]:
-    """Quantiles over groups of slowest / fastest program."""
-    quantiles = np.quantile(ratios, (0.1, 0.5, 0.9)) if ratios else (float("nan"),) * 3
-    return dict(zip(("p10", "median", "p90"), map(float, quantiles), strict=True))
-
-
 def section(data: Mapping[str, Any]) -> Section:
-    """How labels repeat, and what the data sets hold."""
+    """How labels repeat, and how many were quiet."""
     found: Mapping[str, Mapping[str, Any]] = data["data"]
     audited = {name: one["audit"] for name, one in found.items() if one["audit"]}
     header = ["data", "pairs", "hours between", "median", "95 of 100 within",
@@ -150,11 +127,10 @@ def _details(found: Mapping[str, Mapping[str, Any]]) -> str:
             "who ranks all groups by a second measurement reaches. Who knew what programs really "
             "take would differ from the labels by the noise of one measurement, not of two, and do "
             "better.",
-            "#### What the data holds",
+            "#### Records",
             table(header, held),
             "Quiet: at least one reading had the canary at its floor before and after it, and "
             "nobody took the cores meanwhile. The other records are marked.",
-            *(_held(name, one) for name, one in found.items()),
         ]
     )
 
@@ -180,20 +156,6 @@ def _audit_row(name: str, audit: Mapping[str, Any]) -> list[str]:
 
 def _percent(log: float) -> str:
     return f"{log:.1%}".replace("%", " %")
-
-
-def _held(name: str, one: Mapping[str, Any]) -> str:
-    counts = {
-        what: ", ".join(f"{each} {count:,}" for each, count in one[what].items())
-        for what in ("kinds", "status", "origin")
-    }
-    spread = one["spread"]
-    return (
-        f"`{name}`: {one['records']:,} records in {one['groups']} groups. Workloads by operator "
-        f"kind: {counts['kinds']}. Status: {counts['status']}. Origin: {counts['origin']}. Slowest "
-        f"over fastest program of a group: median {spread['median']:.1f}, from "
-        f"{spread['p10']:.1f} to {spread['p90']:.1f} in 80 % of the groups."
-    )
 
 
 def _draw(axes: Any, audited: Mapping[str, Mapping[str, Any]]) -> None:

@@ -34,8 +34,7 @@ _OUTCOMES = (PASS, REFUSED, DIFFERS, BROKEN, CRASH)
 _LONGEST_CAUSE = 200
 
 Found = Mapping[str, Any]
-"""Of one suite: ``results``, ``left_out`` (name to reason), ``conditions``, and how many networks
-went ``through_command_line`` and which of them ended otherwise."""
+"""Of one suite: ``results``, ``left_out`` (name to reason) and ``conditions``."""
 
 
 def _run(key: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -47,12 +46,9 @@ def _run(key: str, options: argparse.Namespace) -> dict[str, Any]:
     if options.fresh:
         records.unlink(missing_ok=True)
     results = processes.run_recorded(suite, chosen, records, options.workers)
-    tried = processes.spread(results, options.command_line)
-    wrong = processes.through_command_line(suite, tried)
     return {
         "results": [r for r in results if r["outcome"] in (*_OUTCOMES, NOT_EXPORTABLE)],
         "left_out": left_out,
-        "through_command_line": {"tried": len(tried), "otherwise": wrong},
         "conditions": where.end(),
     }
 
@@ -65,7 +61,12 @@ def section(data: Mapping[str, Any]) -> Section:
     exported = sum(total[outcome] for outcome in _OUTCOMES)
     wrong = exported - total[PASS] - total[REFUSED]
     rows = [
-        [SUITES[key].title, *_shares(count), str(count[NOT_EXPORTABLE] or "")]
+        [
+            SUITES[key].title,
+            *_shares(count),
+            str(count[NOT_EXPORTABLE] or ""),
+            suites[key]["conditions"]["began"][:10],
+        ]
         for key, count in counts.items()
     ]
     return Section(
@@ -73,7 +74,7 @@ def section(data: Mapping[str, Any]) -> Section:
         f"**{_percent(total[PASS], exported)} of {exported:,} small networks and operators work as "
         f"they come**, {total[REFUSED]} are refused by name before anything is tuned, and "
         f"{wrong} come out wrong.",
-        table(["tried", "networks", "works", *_OUTCOMES[1:], NOT_EXPORTABLE], rows),
+        table(["tried", "networks", "works", *_OUTCOMES[1:], NOT_EXPORTABLE, "day"], rows),
         "\n\n".join(_details(key, one) for key, one in suites.items()),
     )
 
@@ -103,7 +104,6 @@ def _details(key: str, one: Found) -> str:
         elif result["outcome"] != PASS:
             cause = " ".join(result["message"].split())[:_LONGEST_CAUSE]
             told_one_by_one.append(f"- `{result['name']}`: {result['outcome']}: {cause}")
-    tried = one["through_command_line"]
     return "\n\n".join(
         part
         for part in (
@@ -116,10 +116,6 @@ def _details(key: str, one: Found) -> str:
                 if counts
             ),
             "\n".join(told_one_by_one),
-            f"Through the command line: {tried['tried']}, {len(tried['otherwise'])} of them end "
-            f"otherwise. {' '.join(tried['otherwise'])}"
-            if tried["tried"]
-            else "",
             told(one["conditions"]),
             "\n".join(f"- {remark}" for remark in one.get("remarks", ())),
         )
@@ -136,9 +132,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--suite", default=",".join(SUITES), metavar="NAME,...")
     parser.add_argument("--filter", default="", metavar="REGEX", help="networks of such names")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th of them")
-    parser.add_argument(
-        "--command-line", type=int, default=0, metavar="N", help="so many by the program as well"
-    )
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes at once")
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/coverage"))
     parser.add_argument("--fresh", action="store_true", help="forgets what was tried before")

@@ -155,28 +155,28 @@ def section(result: Mapping[str, Any]) -> Section:
     )
 
 
+_COLUMNS = {
+    "ours, ms": ("best_s", 1e3, 4),
+    "peer's, ms": ("peer_best_s", 1e3, 4),
+    "peer's / ours": ("ratio", 1.0, 3),
+    "ours, s": ("elapsed_s", 1.0, 0),
+    "peer, s": ("peer_elapsed_s", 1.0, 0),
+    "as fast after trials": ("peer_trials", 1.0, 0),
+    "after s": ("peer_s", 1.0, 0),
+}
+
+
 def _pairs_table(each: Sequence[Mapping[str, Any]]) -> str:
-    header = ["workload", "seed", "ours, ms", "peer's, ms", "peer's / ours", "ours, s", "peer, s",
-              "as fast after trials", "after s"]  # fmt: skip
     rows = []
     for pair in each:
         own, its = pair["best_s"], pair["peer_best_s"]
-        rows.append(
-            [
-                pair["workload"],
-                str(pair["seed"]),
-                _number(own, 1e3, 4),
-                _number(its, 1e3, 4),
-                _number(its / own if own and its else None, 1.0, 3),
-                *(_number(pair[name], 1.0, 0)
-                  for name in ("elapsed_s", "peer_elapsed_s", "peer_trials", "peer_s")),
-            ]
-        )  # fmt: skip
-    return table(header, rows)
-
-
-def _number(value: float | None, times: float, digits: int) -> str:
-    return "–" if value is None else f"{value * times:.{digits}f}"
+        values = {**pair, "ratio": its / own if own and its else None}
+        cells = [
+            "–" if values[name] is None else f"{values[name] * times:.{digits}f}"
+            for name, times, digits in _COLUMNS.values()
+        ]
+        rows.append([pair["workload"], str(pair["seed"]), *cells])
+    return table(["workload", "seed", *_COLUMNS], rows)
 
 
 if __name__ == "__main__":

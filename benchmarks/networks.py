@@ -1,6 +1,6 @@
 """``python -m benchmarks networks``: whole networks tuned, then compared with other engines.
 
-Ten minutes of tuning for each network, five where a call of it takes less than 20 ms; all engines
+Ten minutes of tuning for each network, five where a call takes less than 20 ms; all engines
 of a network are timed in one run. Then it is tuned in a quarter of the time, and both results are
 timed in turn. It calls the command line, as a user does. What is in the work directory already is
 not done again, and a network that fails does not lose the others. ``--add`` keeps the networks that
@@ -15,7 +15,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from benchmarks._networks import budget, kernels, passes
+from benchmarks._networks import kernels, passes
 from benchmarks._networks.page import section, summary
 from benchmarks._networks.runs import foretune, in_turns, or_error, tuned
 from benchmarks.cells import kept
@@ -23,6 +23,9 @@ from benchmarks.pages import publish
 from benchmarks.results import conditions, read_json, readings_of
 from foretune.engines import ENGINES
 
+_LONG_S, _SHORT_S = 600.0, 300.0
+_SHORT = ("mobilenet_v2", "dcgan", "efficientnet_b0")
+"""Networks whose calls take less than 20 ms: so do their trials."""
 NETWORKS = (
     "resnet50",
     "mobilenet_v2",
@@ -37,7 +40,6 @@ NETWORKS = (
     "detr",
     "wav2vec2",
 )
-_LONG_S, _SHORT_S = 600.0, 300.0
 _WHEN = ("hardware", "began", "ended", "machine", "versions", "command")
 """Conditions that are kept of each network, where a page has those of several days."""
 _ALL, _SOME = "all", "some"
@@ -58,7 +60,7 @@ _TRIED = {
 def run_network(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Everything about one network: tuned, compared, its kernels, and its passes if asked for."""
     folder = options.work_dir / name
-    seconds = options.time or _budget(name, folder)
+    seconds = options.time or (_SHORT_S if name in _SHORT else _LONG_S)
     artifact, tune = tuned(name, folder, seconds, options.seed)
     compared = folder / "compare.json"
     if not compared.exists():
@@ -106,11 +108,6 @@ def _earlier(names: Collection[str]) -> dict[str, Any]:
         for name, result in page_of["networks"].items()
         if name not in names
     }
-
-
-def _budget(name: str, folder: Path) -> float:
-    found = kept(folder / "first_look.json", lambda: budget.first_look(name))
-    return _SHORT_S if budget.is_short(found) else _LONG_S
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Networks whose plans are collected, each as an INPUT: ``benchmarks/plan_networks.py:NAME``.
 
 Families of transformers with random weights and inputs of several sizes, and the torch code of the
-training networks. ``python -m benchmarks.plan_networks`` writes the lists, one to learn from, one
+training networks. ``python -m benchmarks plan_networks`` writes the lists, one to learn from, one
 to judge on alone, which is of the catalog::
 
     foretune graph collect --networks @benchmarks/plan_networks.txt --threads 1 --work-dir DIR
@@ -12,6 +12,7 @@ Networks of large tables or hundreds of layers are left out: their plans take se
 
 from __future__ import annotations
 
+import argparse
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,11 @@ def lists() -> dict[Path, str]:
     }
 
 
-if __name__ == "__main__":
+def main(arguments: list[str] | None = None) -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args(arguments)
     for written, text in lists().items():
         written.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

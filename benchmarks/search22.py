@@ -20,7 +20,7 @@ the work directory, and calls can share it (``benchmarks._search.runs``).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -130,25 +130,9 @@ def main(arguments: list[str] | None = None) -> None:
     ours = [side for side in judged if not side.is_peer]
     summary = summarise(result, ours[0]) | {"states": states_of(result["runs"])}
     result["search22"] = summary | {
-        "goals": goals_of(summary, ours) if PEER in judged_names else []
+        "goals": [line for side in ours if PEER in judged_names for line in goals(summary, side)]
     }
     pages.publish(options.page, section, result, where.end(), options.write)
-
-
-def goals_of(summary: Mapping[str, Any], judged: Sequence[Side]) -> list[str]:
-    """Lines of the goals of sides, under the name of the side where several have some.
-
-    Args:
-        summary: As for ``goals``.
-        judged: Those that are to reach them, controls not among them.
-    """
-    found = {side: goals(summary, side) for side in judged}
-    named = len([lines for lines in found.values() if lines]) > 1
-    return [
-        line.replace("- Goal", f"- {label(side)}, goal", 1) if named else line
-        for side, lines in found.items()
-        for line in lines
-    ]
 
 
 def section(result: Mapping[str, Any]) -> Section:

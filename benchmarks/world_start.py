@@ -43,7 +43,7 @@ from foretune_research.world.config import WorldStudyConfig
 Floats = npt.NDArray[np.float64]
 Interval = dict[str, float]
 
-PREDICTED, JUDGED = TABLES = ("predicted", "ranked")
+PREDICTED, JUDGED = "predicted", "ranked"
 METRICS = ("top1", "kendall_tau")
 RANKED = (
     DECISIONS,
@@ -52,6 +52,7 @@ RANKED = (
     *(f"{name}; {STATES_ALONE}" for name in (PLAIN, "end", "end, actions only")),
 )
 """Rows of the ranking: what trees read beside decisions, or alone."""
+_FOLDS, _BATCH = 2, 512
 _SPLIT_SEED = 0
 """Of the split, whatever seed learns: the same workloads are held out together."""
 _NOTHING = 1e-12
@@ -83,12 +84,12 @@ def fill(
     Returns:
         By the name of a table, a cell per seed, part of the split and row.
     """
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
-    parts = cross_validation(groups, "workload", options.folds, seed=_SPLIT_SEED)
+    found: dict[str, list[dict[str, Any]]] = {PREDICTED: [], JUDGED: []}
+    parts = cross_validation(groups, "workload", _FOLDS, seed=_SPLIT_SEED)
     for seed in options.seeds:
         settings = {
             "config": vars(config),
-            "folds": options.folds,
+            "folds": _FOLDS,
             "programs": options.programs,
             "data": fingerprint(groups),
             "seed": seed,
@@ -105,12 +106,10 @@ def fill(
         kept = Cells(options.work_dir, settings)
         for number, part in enumerate(parts):
             fold = Fold(
-                part, config, seed=seed, threads=options.threads, programs=options.programs,
+                part, config, seed=seed, threads=1, programs=options.programs,
                 draw=number, cache=options.cache,
             )  # fmt: skip
             for kind, row, make in _wanted(fold, options.transitions):
-                if kind not in options.tables:
-                    continue
                 words = f"{part.name}, seed {seed}: {kind}, {row}"
                 result = kept.get(f"{kind} {number} {row}", make, words)
                 found[kind].append({"row": row, "seed": seed, "result": result})
@@ -210,7 +209,7 @@ def run(
         "schema": "foretune.world_start/2",
         "data": options.data.name,
         "config": vars(config),
-        "folds": options.folds,
+        "folds": _FOLDS,
         "programs_per_group": options.programs,
         "machines": sorted({group.hardware for group in groups}),
         "groups": len(groups),
@@ -244,8 +243,8 @@ def section(data: Mapping[str, Any]) -> Section:
     )
     if "swapped" in best:
         answer += (
-            f"; begun at another workload's state, {figure(best['swapped']['all - other'], '+')} "
-            "beside that on the workloads that have such another"
+            "; where paths begin at another workload's state, that changes by "
+            f"{figure(best['swapped']['all - other'], '+')}"
         )
     by_row = {row["variant"]: row for row in data["ranked"]}
     ranked = by_row.get(best["row"])
@@ -333,30 +332,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "cpu")
     parser.add_argument("--hardware", default="", help="keys of machines; none: all")
-    parser.add_argument("--folds", type=int, default=2)
     parser.add_argument("--seeds", default="0,1,2", help="of what is learned")
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--programs", type=int, default=32, help="of a group, at most")
     parser.add_argument("--trajectories", type=int, default=3000, help="programs learned from")
     parser.add_argument("--members", type=int, default=2, help="networks of transitions")
     parser.add_argument("--epochs", type=int, default=30, help="of transitions")
-    parser.add_argument("--batch", type=int, default=512, help="actions of a training step")
-    parser.add_argument("--tables", default=",".join(TABLES), help="which to make")
     parser.add_argument("--transitions", default=";".join(TRANSITIONS), help="which to learn")
     parser.add_argument("--cache", type=Path, default=FEATURES, help="folder of programs' features")
     parser.add_argument("--work-dir", type=Path, default=Path("foretune-work/world_start"))
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
-    options.tables = options.tables.split(",")
-    if PREDICTED not in options.tables or not set(options.tables) <= set(TABLES):
-        parser.error(f"tables are {', '.join(TABLES)}; {PREDICTED} has to be among them")
     options.transitions = options.transitions.split(";")
     if PLAIN not in options.transitions or not set(options.transitions) <= set(TRANSITIONS):
         parser.error(f"transitions are {'; '.join(TRANSITIONS)}; {PLAIN} has to be among them")
-    if options.members < 2 and JUDGED in options.tables:
+    if options.members < 2:
         parser.error(
-            f"--members must be at least 2 where --tables has {JUDGED}: trees learn from states "
-            "that were predicted by one that has not seen the workload"
+            "--members must be at least 2: trees learn from states that were predicted by one that "
+            "has not seen the workload"
         )
     options.seeds = [int(seed) for seed in options.seeds.split(",")]
     where = conditions("world_start", options.seeds)
@@ -369,11 +361,9 @@ def main(arguments: list[str] | None = None) -> None:
     given = {
         "members": options.members,
         "terminal_epochs": options.epochs,
-        "batch": options.batch,
+        "batch": _BATCH,
     }
-    config = WorldStudyConfig(
-        trajectories=options.trajectories, transition_options=given, crossfit=options.members > 1
-    )
+    config = WorldStudyConfig(trajectories=options.trajectories, transition_options=given)
     with told():
         result = run(groups, config, options)
     publish("world_start", section, result, where.end(), options.write)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import gc
+import importlib.metadata
 import inspect
 import logging
 import os
@@ -50,6 +53,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return "mark.machine" not in collection_path.read_text(encoding="utf-8") or None
 
 
+def pytest_configure() -> None:
+    """Imports make no garbage to speak of, and millions of objects to look through."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, so that no collection of garbage looks through it again."""
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def no_pass_fails(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test in which a graph pass was left out: a user gets a warning and no fault."""
@@ -67,9 +81,14 @@ def no_pass_fails(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def studies() -> Iterator[None]:
-    """What the research package adds, also where it was installed before it added anything."""
+    """What the research package adds, also where it was installed before it added anything.
+
+    What else is installed is looked up once, not at every name of a part.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_registry, "plugin_tables", lambda: plugin.TABLES)
+        found = functools.cache(importlib.metadata.entry_points)
+        patch.setattr(importlib.metadata, "entry_points", found)
         yield
 
 

@@ -223,13 +223,11 @@ def test_tune_end_to_end_then_resume_report_and_db(
     assert data["command"] == again + " ".join(arguments[1:])
     assert (here / "matmul.so").is_file()
 
-    again = foretune(*arguments, cwd=here)
-    _, err = again.communicate(timeout=240)
-    assert again.returncode == 0, err
+    monkeypatch.chdir(here)
+    code, _, err = call(capsys, *arguments)
+    assert code == 0, err
     resumed = json.loads((here / "tune.json").read_text())
     assert resumed["tasks"][0]["trials"] == task["trials"], "no trial was spent again"
-
-    monkeypatch.chdir(here)
     for command in (["report", "run"], ["db", "info", "run"], ["db", "best", "run"],
                     ["db", "export", "run", "exported"]):  # fmt: skip
         code, _, err = call(capsys, *command)

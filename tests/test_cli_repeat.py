@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import shlex
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,14 @@ _WORDS = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, m
 _FLAGS = ("--fresh",)
 
 
+@functools.cache
+def _parser() -> argparse.ArgumentParser:
+    return cli._parser()
+
+
 def _tune_actions() -> list[argparse.Action]:
     commands = next(
-        action
-        for action in cli._parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
+        action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
     return [a for a in commands.choices["tune"]._actions if a.option_strings and a.dest != "help"]
 
@@ -57,7 +61,7 @@ def _command_lines(draw: st.DrawFn) -> list[str]:
 
 
 def _parsed(given: list[str]) -> dict[str, Any]:
-    return vars(cli._parser().parse_args(given, argparse.Namespace(given=given)))
+    return vars(_parser().parse_args(given, argparse.Namespace(given=given)))
 
 
 @given(_command_lines())

@@ -194,12 +194,14 @@ graph.compile_model = compile_tuned
 """
 
 
-def tune_in_a_child(folder: Path, number: signal.Signals, patch: str) -> tuple[int, str]:
+def tune_in_a_child(
+    folder: Path, number: signal.Signals, patch: str, network: str = "net.py:make"
+) -> tuple[int, str]:
     """Exit code and standard error of a run that sends itself a signal within a pass."""
     (folder / "net.py").write_text(NETWORK)
     child = subprocess.run(
         [sys.executable, "-c", f"{SENDING}{patch}\ncli.entry()", str(int(number)), "tune",
-         "net.py:make", "--trials", "2", "--strategy", "random", "--cost-model", "random",
+         network, "--trials", "2", "--strategy", "random", "--cost-model", "random",
          "--work-dir", "run", "-o", "net.so", "--json", "out.json"],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -214,8 +216,10 @@ def tune_in_a_child(folder: Path, number: signal.Signals, patch: str) -> tuple[i
     [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM],
     ids=lambda n: n.name,
 )
-def test_a_signal_within_a_graph_pass_ends_the_run(tmp_path: Path, number: signal.Signals) -> None:
-    code, told = tune_in_a_child(tmp_path, number, IN_A_GRAPH_PASS)
+def test_a_signal_within_a_graph_pass_ends_the_run(
+    tmp_path: Path, relu_onnx: Path, number: signal.Signals
+) -> None:
+    code, told = tune_in_a_child(tmp_path, number, IN_A_GRAPH_PASS, str(relu_onnx))
     assert code == 130, told
     assert told.splitlines()[-1] == "foretune: interrupted"
     assert "Traceback" not in told and "left out" not in told

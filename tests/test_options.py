@@ -22,7 +22,10 @@ from foretune._options import (
     split_options,
     stored_options,
 )
+from foretune.cost._neural import NeuralConfig
 from foretune.errors import BadInputError, VersionMismatchError
+from foretune.measure._device import Patience
+from foretune.search import BatchPolicy
 
 
 @dataclass(frozen=True)
@@ -182,3 +185,16 @@ def test_a_configuration_has_ten_options_at_most(place):
     module, _, name = place.partition(":")
     kind = getattr(importlib.import_module(module), name)
     assert len(dataclasses.fields(kind)) <= 10
+
+
+def test_configurations_have_less_than_110_options_in_all():
+    """Inherited ones, and those of which only the default is another, are counted once."""
+    own: dict[str, set[str]] = {}
+    for place in CONFIGURATIONS:
+        module, _, name = place.partition(":")
+        kind = getattr(importlib.import_module(module), name)
+        of_bases = {n for base in kind.__bases__ if base is not object for n in option_names(base)}
+        own[place] = set(option_names(kind)) - of_bases
+    for base in NeuralConfig, BatchPolicy, Patience:
+        own[base.__name__] = set(option_names(base))
+    assert sum(map(len, own.values())) < 110

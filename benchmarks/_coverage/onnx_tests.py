@@ -61,13 +61,6 @@ class OnnxTests(Suite):
             result = again if again["bound"] else result
         return {**result, "operator": _operator_of(case, load_cases())}
 
-    def write(self, name: str, folder: Path) -> str:
-        import onnx
-
-        path = folder / f"{name}.onnx"
-        onnx.save(_model_of(load_cases()[name]), str(path))
-        return str(path)
-
     def about(self, results: Sequence[Mapping[str, Any]]) -> str:
         bound = sum(r["outcome"] == PASS and bool(r["bound"]) for r in results)
         close = sum(bool(r.get("close")) for r in results)

@@ -1,4 +1,4 @@
-"""Networks of a suite in processes that may die, and in the program itself; results are kept.
+"""Networks of a suite in processes that may die; results are kept.
 
 Processes answer one name after the other; one that dies is replaced. Results are kept as they come,
 and an interrupted run goes on where it was.
@@ -9,19 +9,14 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
-from benchmarks._coverage.suite import CRASH, PASS, REFUSED, Result, Suite
+from benchmarks._coverage.suite import CRASH, PASS, Result, Suite
 from benchmarks.results import say
 
-_PROGRAM_S = 600.0
 _LONGEST_SAID = 200
 
 
@@ -114,38 +109,3 @@ def run_recorded(suite: Suite, names: Sequence[str], path: Path, workers: int) -
                 told = " ".join(result["message"].split())[:_LONGEST_SAID]
                 say(f"{result['name']}: {result['outcome']}: {told}")
     return [results[name] for name in names]
-
-
-def spread(results: Iterable[Result], count: int) -> list[Result]:
-    """So many networks that passed or were refused as they are, evenly spread over all."""
-    fit = [r for r in results if r["outcome"] in (PASS, REFUSED) and not r.get("bound")]
-    return fit[:: max(1, len(fit) // count)][:count] if count else []
-
-
-def through_command_line(suite: Suite, results: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Networks whose ``foretune tune`` does not end as they did in a process, and how it ended.
-
-    One that passed ends with 0, one that was refused with 2 and one line.
-    """
-    wrong = []
-    for result in results:
-        with tempfile.TemporaryDirectory(prefix="foretune-suite-") as folder:
-            given = suite.write(result["name"], Path(folder))
-            command = [str(Path(sys.executable).with_name("foretune")), "tune", given]
-            command += ["--trials", "1", "--store", "none"]
-            command += ["--work-dir", f"{folder}/work", "-o", f"{folder}/out.so"]
-            try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=_PROGRAM_S, check=False
-                )
-            except subprocess.TimeoutExpired:
-                wrong.append(f"{result['name']}: no end in {_PROGRAM_S:g} s")
-                continue
-        wanted = 0 if result["outcome"] == PASS else 2
-        lines = done.stderr.strip().splitlines()
-        clean = wanted == 0 or (len(lines) == 1 and "Traceback" not in done.stderr)
-        if done.returncode != wanted or not clean:
-            ended = f"exit {done.returncode} instead of {wanted}: {lines[-1:]}"
-            wrong.append(f"{result['name']}: {ended}")
-            say(wrong[-1])
-    return wrong

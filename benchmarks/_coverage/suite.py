@@ -56,14 +56,6 @@ class Suite(ABC):
     def attempt(self, name: str, hardware: Hardware) -> Result:
         """What becomes of one network."""
 
-    def write(self, name: str, folder: Path) -> str:
-        """Writes a network into a folder, as ``foretune tune`` takes it; returns what is given.
-
-        Raises:
-            NotImplementedError: There is no such form of this suite's networks.
-        """
-        raise NotImplementedError
-
     def about(self, results: Sequence[Mapping[str, Any]]) -> str:
         """What is to be said of the results beside their number; Markdown."""
         return ""

@@ -9,7 +9,6 @@ import random
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,6 @@ from foretune.hardware import Hardware
 _ABSENT = "absent"
 """An operator has fewer samples: this one counts nowhere."""
 _STEPS = {"float32": 1e-5}
-_PROGRAM = """
-from benchmarks._coverage.torch_samples import exportable, operators
-
-
-def sample():
-    return exportable(operators()[{operator!r}], {dtype!r})[{at}]
-"""
 
 SAMPLES = 4
 """Samples per operator in float32; one of integers or truth values where it takes no float32."""
@@ -81,12 +73,6 @@ class TorchSamples(Suite):
             module, inputs = found[int(at)]
             result = outcome_of(lambda: _compared(module, inputs, hardware), "sample")
         return {**result, "operator": operator}
-
-    def write(self, name: str, folder: Path) -> str:
-        operator, dtype, at = name.rsplit(":", 2)
-        path = folder / "sample.py"
-        path.write_text(_PROGRAM.format(operator=operator, dtype=dtype, at=at))
-        return f"{path}:sample"
 
     def about(self, results: Sequence[Mapping[str, Any]]) -> str:
         real = [r for r in results if not _COMPLEX.search(r["operator"])]

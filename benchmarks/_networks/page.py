@@ -7,7 +7,6 @@ from typing import Any
 
 from benchmarks._networks.figures import (
     RIVALS,
-    best_rival,
     gains,
     geometric_mean,
     interval,
@@ -49,8 +48,8 @@ def section(data: Mapping[str, Any]) -> Section:
         "timed in one run, each in a process of its own, and whoever was not timed was stopped.",
         _failed(results),
         *_shorter_table(done),
-        "#### All engines",
-        _engines_table(done),
+        "#### Tuning",
+        _tuning_table(done),
         "Error: the largest difference of foretune's outputs from eager PyTorch's, absolute and "
         "over the magnitude there, and the tolerance for the latter. Tuning brings: the "
         "time of the network with default schedules over that of the tuned one, timed in turn "
@@ -143,35 +142,33 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _first_table(results: Mapping[str, Result]) -> str:
-    rows = []
-    for name, result in results.items():
-        latency, best = result["compare"]["latency_s"], best_rival(result["compare"])
-        found = gains(result["compare"])
-        rows.append(
-            [
-                name,
-                _milliseconds(latency["foretune"]["median"]),
-                f"{_milliseconds(latency[best]['median'])} ({_NAMES[best]})" if best else _NONE,
-                interval(found["best"]) if best else _NONE,
-            ]
-        )
-    return table(["network", "foretune, ms", "best engine, ms", "ratio"], rows)
-
-
-def _engines_table(results: Mapping[str, Result]) -> str:
     engines = list(
         dict.fromkeys(e for result in results.values() for e in result["compare"]["latency_s"])
     )
-    header = ["network", *(f"{_NAMES.get(e, e)}, ms" for e in engines), "error", "tolerance",
-              "tasks", "trials", "tuned for, s", "tuning brings", "contenders bring"]  # fmt: skip
     rows = []
     for name, result in results.items():
-        latency, tune = result["compare"]["latency_s"], result["tune"]
+        latency, found = result["compare"]["latency_s"], gains(result["compare"])
+        ratio = interval(found["best"]) if "best" in found else _NONE
+        rows.append([name, *(_latency(latency.get(engine)) for engine in engines), ratio])
+    return table(["network", *(f"{_NAMES.get(e, e)}, ms" for e in engines), "ratio"], rows)
+
+
+def _latency(found: Any) -> str:
+    if not found:
+        return _NONE
+    return "failed" if found["median"] is None else _milliseconds(found["median"])
+
+
+def _tuning_table(results: Mapping[str, Result]) -> str:
+    header = ["network", "error", "tolerance", "tasks", "trials", "tuned for, s", "tuning brings",
+              "contenders bring"]  # fmt: skip
+    rows = []
+    for name, result in results.items():
+        tune = result["tune"]
         rows.append(
             [
                 name,
-                *(_latency(latency.get(engine)) for engine in engines),
-                _error(latency["foretune"]),
+                _error(result["compare"]["latency_s"]["foretune"]),
                 f"{tune['network']['tolerance']:.1e}",
                 str(len(tune["tasks"])),
                 str(sum(task["trial_count"] for task in tune["tasks"])),
@@ -229,15 +226,6 @@ def _gain(network: Mapping[str, Any]) -> str:
 def _tried_gain(network: Mapping[str, Any]) -> str:
     gain = network.get("tried_gain")
     return f"{gain:.2f}" if gain else _NONE
-
-
-def _latency(found: Any) -> str:
-    if not found:
-        return _NONE
-    if found["median"] is None:
-        return "failed"
-    low, high = (_milliseconds(found[end]) for end in ("low", "high"))
-    return f"{_milliseconds(found['median'])} ({low} to {high})"
 
 
 def _error(found: Mapping[str, Any]) -> str:

@@ -84,5 +84,6 @@ def goals(summary: Mapping[str, Any], side: Side) -> list[str]:
             at_most = goal.table == "trials_to_near"
             met = ratio <= goal.bound if at_most else ratio >= goal.bound
             result = f"{ratio:.3f}, {'met' if met else 'not met'}"
-        lines.append(f"- Goal: {_TEXTS[goal.table].format(bound=goal.bound, at=at)}: {result}.")
+        text = _TEXTS[goal.table].format(bound=goal.bound, at=at)
+        lines.append(f"- {label(side)}, goal: {text}: {result}.")
     return lines

@@ -58,46 +58,41 @@ def seconds_until(run: Found, latency_s: float) -> float | None:
     return next((elapsed for elapsed, latency in run["curve"] if latency <= latency_s), None)
 
 
-def ends(found: Found) -> list[dict[str, Any]]:
-    """What each side of a network had when its time was over.
+def contestants(found: Found) -> list[dict[str, Any]]:
+    """What each side of a network had when its time was over, and how soon it was near the best.
 
     Returns:
         By side: means of ``trials``, ``failed`` and ``reached`` over seeds; ``latency_s``, the
         weighted sum of its programs, and ``whole_s``, the compiled network, None where it was not
-        timed; and whether its output was ``wrong``.
+        timed; whether its output was ``wrong``; and ``minutes`` of each seed until it is within
+        each of ``WITHIN`` of the best latency known.
     """
-    rng = np.random.default_rng(0)
+    rng, best = np.random.default_rng(0), best_known(found)
     rows = []
     for side in _sides(found):
         runs = [run for run in found["runs"] if run["side"] == side]
         timed = [seed[side] for seed in found["whole"].values() if side in seed]
         readings = [result["readings"] for result in timed if result["readings"]]
+        names = ("trials", "failed", "reached")
         rows.append(
             {
                 "side": side,
-                **{
-                    name: float(np.mean([run[name] for run in runs]))
-                    for name in ("trials", "failed", "reached")
-                },
+                **{name: float(np.mean([run[name] for run in runs])) for name in names},
                 "latency_s": _interval([[run["curve"][-1][1]] for run in runs], rng),
                 "whole_s": _interval(readings, rng) if readings else None,
                 "wrong": any(result["within_tolerance"] is False for result in timed),
+                "minutes": {
+                    f"{share:g}": [_minutes_until(run, best * (1 + share)) for run in runs]
+                    for share in WITHIN
+                },
             }
         )
     return rows
 
 
-def until(found: Found, latency_s: float) -> list[dict[str, Any]]:
-    """By side the minutes of each seed until it is within each of ``WITHIN`` of a latency."""
-    rows = []
-    for side in _sides(found):
-        runs = [run for run in found["runs"] if run["side"] == side]
-        minutes = {}
-        for share in WITHIN:
-            seconds = [seconds_until(run, latency_s * (1 + share)) for run in runs]
-            minutes[f"{share:g}"] = [None if s is None else s / 60 for s in seconds]
-        rows.append({"side": side, "minutes": minutes})
-    return rows
+def _minutes_until(run: Found, latency_s: float) -> float | None:
+    seconds = seconds_until(run, latency_s)
+    return None if seconds is None else seconds / 60
 
 
 def sooner(networks: Mapping[str, Found]) -> list[dict[str, Any]]:
@@ -177,11 +172,7 @@ def summarise(networks: Mapping[str, Found]) -> dict[str, Any]:
     """Everything the tables show, by network; ``sooner`` and ``ahead`` over all of them."""
     return {
         "networks": {
-            name: {
-                "best_known_s": best_known(found),
-                "ends": ends(found),
-                "until": until(found, best_known(found)),
-            }
+            name: {"best_known_s": best_known(found), "sides": contestants(found)}
             for name, found in networks.items()
         },
         "sooner": sooner(networks),
@@ -194,7 +185,7 @@ def goal(summary: Mapping[str, Any], side: str) -> list[str]:
     found = summary["networks"].get(GOAL_NETWORK)
     if found is None:
         return []
-    minutes = {row["side"]: _median(row["minutes"][f"{GOAL_WITHIN:g}"]) for row in found["until"]}
+    minutes = {row["side"]: _median(row["minutes"][f"{GOAL_WITHIN:g}"]) for row in found["sides"]}
     if side not in minutes:
         return []
     peers = [f"; {name}: {_until(after)}" for name, after in minutes.items() if name in PEERS]
@@ -257,20 +248,19 @@ def _plot(axes: Any, networks: Mapping[str, Found]) -> None:
 
 
 def _ends_table(networks: Mapping[str, Found], summary: Mapping[str, Any]) -> str:
-    rows = []
-    for name, found in summary["networks"].items():
-        for end, soon in zip(found["ends"], found["until"], strict=True):
-            rows.append(
-                [
-                    name,
-                    end["side"] + (" (wrong output)" if end["wrong"] else ""),
-                    f"{end['trials']:.0f}",
-                    f"{end['reached']:.0f} of {networks[name]['tasks']}",
-                    _cell(end["latency_s"]),
-                    _cell(end["whole_s"]),
-                    " / ".join(_minutes(soon["minutes"][f"{share:g}"]) for share in WITHIN),
-                ]
-            )
+    rows = [
+        [
+            name,
+            row["side"] + (" (wrong output)" if row["wrong"] else ""),
+            f"{row['trials']:.0f}",
+            f"{row['reached']:.0f} of {networks[name]['tasks']}",
+            _cell(row["latency_s"]),
+            _cell(row["whole_s"]),
+            " / ".join(map(_minutes, row["minutes"].values())),
+        ]
+        for name, found in summary["networks"].items()
+        for row in found["sides"]
+    ]
     near = " / ".join(f"{share:.0%}" for share in WITHIN)
     header = ["network", "side", "trials", "tasks reached", "kernels, ms", "whole, ms",
               f"minutes to {near}"]  # fmt: skip

@@ -95,11 +95,11 @@ class GbdtConfig:
     opponents: ClassVar[int] = 128
     threads: ClassVar[int] = 1
     sisters: ClassVar[float] = 8.0
+    min_records: ClassVar[int] = 8
+    max_rows: ClassVar[int] = 2048
 
     rounds: Count = 30
     boosters: Count = 3
-    min_records: Count = 8
-    max_rows: Count = 2048
     cache: int = 8192
     prior_strength: NotNegative | None = None
     trust: NotNegative = 0.0

@@ -29,11 +29,12 @@ def time_original(model: Model, threads: int) -> tuple[str, float | None]:
         written in Relax and has no original, or where no runtime has all of its operators: ONNX's
         reference, which runs it then, is not made to be fast.
     """
-    from foretune._torch import limited_threads
     from foretune.workload import OnnxSource, TorchSource
 
     source, inputs = model.source, list(model.examples)
     if isinstance(source, TorchSource):
+        from foretune._torch import limited_threads
+
         with limited_threads(threads), source.prepare(inputs) as call:
             return "eager", _median(call)
     run = source.load(threads) if isinstance(source, OnnxSource) else None

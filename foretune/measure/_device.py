@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from foretune._options import NotNegative, Positive, require_options
+from foretune._options import NotNegative, require_options
 
 if TYPE_CHECKING:
     from foretune.measure.devices import DeviceAddress
@@ -22,7 +22,7 @@ class Patience:
     """
 
     reboot_s: NotNegative = 300.0
-    answer_s: Positive = 1.0
+    answer_s: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         require_options("waiting for a device", self)

@@ -51,7 +51,7 @@ MADE = "made"
 class _PlanBreedingConfig(EvolutionConfig):
     """How plans are bred: a child differs in four decisions of dozens, and is scored in no time."""
 
-    prior: bool = False
+    prior: ClassVar[bool] = False
     further_mutation: ClassVar[float] = 0.75
     scored_per_ask: ClassVar[float] = 32.0
     informed_per_ask: ClassVar[float] = 32.0

@@ -77,12 +77,12 @@ class EvolutionConfig:
 
     Attributes:
         epsilon: Share of the proposals that is random.
-        starts: Share of the proposals that are starts of the space. 0: none, for ablations.
         suggested: Share of the proposals that are what others suggested (``Strategy.suggest``). 0:
             nothing is made of it, either.
         warmup: Candidates measured in this space before a model that is not informed is asked.
-        prior: Whether the draft has a say in what is drawn and bred. Off for ablations.
         proposer: Who makes the edits of a mutation. ``"random"`` draws them one by one.
+        starts: Share of the proposals that are starts of the space.
+        prior: Whether the draft has a say in what is drawn and bred.
         scored_per_ask: Candidates scored by the model per candidate asked for.
         generations: Rounds of breeding per ask.
         elites: Measured candidates that breed.
@@ -97,11 +97,11 @@ class EvolutionConfig:
     """
 
     epsilon: Share = 0.1
-    starts: Share = 0.5
     suggested: Share = 0.25
     warmup: Count = 8
-    prior: bool = True
     proposer: str = "random"
+    starts: ClassVar[float] = 0.5
+    prior: ClassVar[bool] = True
     scored_per_ask: ClassVar[float] = 3.0
     generations: ClassVar[int] = 2
     elites: ClassVar[int] = 8

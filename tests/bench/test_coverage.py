@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from benchmarks import coverage, pages, results
 from benchmarks._coverage import onnx_tests, processes, small_transformers, torch_samples
 from benchmarks._coverage.architectures import Architectures
-from benchmarks._coverage.random_networks import RandomNetworks, attempt
+from benchmarks._coverage.random_networks import attempt
 from benchmarks._coverage.suite import NOT_EXPORTABLE, PASS, difference, outcome_of
 from foretune.errors import BadInputError
 from tests.graph.random_networks import draw
@@ -143,51 +143,13 @@ def test_one_network_of_each_suite_works(hardware) -> None:
     assert samples.attempt("nn.functional.relu:float32:3", hardware)["operator"].endswith("relu")
 
 
-def test_names_of_suites_are_what_was_left_in(tmp_path: Path) -> None:
+def test_names_of_suites_are_what_was_left_in() -> None:
     names, left_out = torch_samples.TorchSamples().names()
     assert "svd" in left_out and "svd:float32:0" not in names
     assert {name.rpartition(":")[2] for name in names} == {"0", "1", "2", "3"}
     names, _ = Architectures().names()
     assert len(names) == len(set(names)) == 197
     assert set(small_transformers.CACHED) <= set(small_transformers.TYPES["decoder"])
-    given = torch_samples.TorchSamples().write("add:float32:1", tmp_path)
-    assert "exportable(operators()['add'], 'float32')[1]" in Path(given.split(":")[0]).read_text()
-
-
-def test_the_program_must_end_as_the_process_did() -> None:
-    """A file that works, one that is refused, and one that is refused though it is said to pass."""
-
-    class Files(RandomNetworks):
-        def write(self, name: str, folder: Path) -> str:
-            path = folder / "net.onnx"
-            path.write_bytes(b"" if name != "works" else _relu())
-            return str(path)
-
-    tried = [
-        {"name": "works", "outcome": "pass"},
-        {"name": "refused", "outcome": "refused"},
-        {"name": "worked before", "outcome": "pass"},
-    ]
-    wrong = processes.through_command_line(Files(), tried)
-    assert [line.split(":")[0] for line in wrong] == ["worked before"]
-    assert "exit 2 instead of 0" in wrong[0]
-
-
-def _relu() -> bytes:
-    import onnx
-    from onnx import TensorProto, helper
-
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy")
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
-    opset = [helper.make_opsetid("", 17)]
-    return onnx.helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
-
-
-def test_what_goes_through_the_program_is_spread_over_what_passed_or_was_refused() -> None:
-    rows = [{"name": str(n), "outcome": "pass" if n % 2 else "refused"} for n in range(40)]
-    rows += [{"name": "41", "outcome": "broken"}, {**rows[0], "bound": ["axes"]}]
-    assert [row["name"] for row in processes.spread(rows, 4)] == ["0", "10", "20", "30"]
-    assert processes.spread(rows, 0) == []
 
 
 def test_a_run_goes_on_where_it_was_and_keeps_what_the_page_says_of_other_suites(
@@ -223,15 +185,12 @@ def test_refusals_of_operators_are_told_in_few_words() -> None:
         {"name": "stft:float32:0", "operator": "stft", "outcome": "refused", "message": "no"},
         {"name": "stft:float32:1", "operator": "stft", "outcome": "refused", "message": "no"},
     ]
-    suite = {
-        "results": rows, "left_out": {"svd": "linear algebra"}, "conditions": _conditions(),
-        "through_command_line": {"tried": 2, "otherwise": ["add: exit 1 instead of 0"]},
-    }  # fmt: skip
+    left_out = {"svd": "linear algebra"}
+    suite = {"results": rows, "left_out": left_out, "conditions": _conditions()}
     text = pages.text({"coverage": (coverage.section({"suites": {"torch": suite}}), suite)})
     assert "Refused, by operator: stft 2." in text
     assert "Not exportable, by operator: cov 1." in text
     assert "Left out: linear algebra 1." in text
-    assert "Through the command line: 2, 1 of them end otherwise. add: exit 1" in text
     assert "| 3        | 33 %  | 2 " in text
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import cells, company, cuda, networks, quantised, results
-from benchmarks._networks import budget, figures, kernels, page, passes, runs
+from benchmarks._networks import figures, kernels, page, passes, runs
 from foretune.workload import catalog
 
 positive = st.floats(1e-6, 1e3)
@@ -92,7 +92,7 @@ def test_the_summary_names_the_worst_and_where_others_are_ahead():
     assert told["behind"] == {"eager": ["slow"], "openvino": ["slow"]}
     text = _page(results)
     assert "Eager PyTorch is ahead on slow" in text
-    assert text.index("| fast ") < text.index("## All engines")
+    assert text.index("| fast ") < text.index("## Tuning")
 
 
 def test_a_sum_that_is_off_is_marked():
@@ -188,22 +188,10 @@ def test_what_is_there_is_kept_and_what_fails_is_not(tmp_path: Path):
     assert cells.kept(file, make) == {"value": 3} and len(calls) == 2
 
 
-@pytest.mark.parametrize(
-    ("found", "short"),
-    [
-        ({"eager": 0.019}, True),
-        ({"eager": 0.5, "default": 0.01}, True),
-        ({"eager": 0.5, "default": 0.5}, False),
-        ({"eager": None, "default": 0.5}, False),
-    ],
-)
-def test_either_call_may_be_short(found, short):
-    assert budget.is_short(found) is short
-
-
 def test_every_network_is_in_the_catalog():
     assert set(networks.NETWORKS) <= set(catalog.names("network"))
     assert len(set(networks.NETWORKS)) == 12
+    assert set(networks._SHORT) <= set(networks.NETWORKS)
 
 
 def _repeat(before: float, together: float, after: float) -> dict[str, dict[str, float]]:

@@ -415,7 +415,7 @@ def test_minutes_until_near_the_best_known_and_never_is_said() -> None:
         (LATE, 1, [[600.0, 1.1]]),
     )
     assert tables.best_known(found) == 1.0
-    ours, theirs = tables.until(found, 1.0)
+    ours, theirs = tables.contestants(found)
     assert ours["minutes"] == {
         "0.1": [1.0, 3.0], "0.05": [1.0, 3.0], "0.03": [2.0, 3.0], "0.01": [2.0, None],
     }  # fmt: skip
@@ -437,7 +437,7 @@ def test_ends_are_medians_of_rounds_and_sides_are_compared_on_the_same_seeds() -
         whole={"0": {EARLY: _timed(3.0, 3.0, 9.0), LATE: _timed(6.0, 6.0, 18.0, right=False)},
                "1": {EARLY: {"readings": [], "within_tolerance": None, "error": "no room"}}},
     )  # fmt: skip
-    by_side = {row["side"]: row for row in tables.ends(found)}
+    by_side = {row["side"]: row for row in tables.contestants(found)}
     assert by_side[EARLY]["latency_s"]["mean"] == pytest.approx(1.0)
     assert by_side[EARLY]["whole_s"]["mean"] == pytest.approx(3.0)
     assert by_side[EARLY]["whole_s"]["high"] == pytest.approx(9.0)

@@ -143,7 +143,7 @@ def test_cells_are_made_once_and_the_page_has_every_row(
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     data = SimpleNamespace(groups=[product(rows) for rows in (24, 32, 40, 56)])
     monkeypatch.setattr(world_start, "read_data", lambda paths: data)
-    given = ["--trajectories", "16", "--epochs", "1", "--batch", "256", "--seeds", "0,1"]
+    given = ["--trajectories", "16", "--epochs", "1", "--seeds", "0,1"]
     given += ["--cache", str(tmp_path / "cache"), "--work-dir", str(tmp_path / "cells")]
     given += ["--hardware", CPU.key, "--write"]
     world_start.main(given)

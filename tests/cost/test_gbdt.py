@@ -10,7 +10,7 @@ import pytest
 from foretune import cost
 from foretune.cost import gbdt
 from foretune.cost._prior import RulePrior
-from foretune.cost.gbdt import GradientBoosting, program_vector
+from foretune.cost.gbdt import GbdtConfig, GradientBoosting, program_vector
 from foretune.errors import BadInputError
 from foretune.features.actions import SUMMARY_COLUMNS
 from foretune.measure import Measurement, Status
@@ -43,7 +43,7 @@ class Counting:
 
 
 def test_ready_needs_different_times_of_one_workload():
-    model = make(min_records=8)
+    model = make()
     model.fit(records(7))
     assert not model.abilities.ready
     model.update(records(7, seed=1))
@@ -133,9 +133,10 @@ def test_the_feature_cache_is_bounded():
     assert len(extract.asked) == 2 * len({c.key for c in some(12)})
 
 
-def test_many_workloads_are_thinned_to_the_limit():
+def test_many_workloads_are_thinned_to_the_limit(monkeypatch):
+    monkeypatch.setattr(GbdtConfig, "max_rows", 40)
     spaces = [SyntheticSpace(seed=seed) for seed in range(4)]
-    model = make(max_rows=40)
+    model = make()
     model.fit([r for i, space in enumerate(spaces) for r in records(40, i, space)])
     assert np.isfinite(model.predict(some()).score).all()
 

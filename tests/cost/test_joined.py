@@ -20,7 +20,8 @@ from foretune.cost.joined import JoinedRanker, Shares
 from foretune.cost.joined_model import JoinedModel, JoinedPrior
 from foretune.errors import BadInputError, RecordError
 from foretune.measure import Measurement, Status
-from foretune.records import Record, Trial
+from foretune.records import Trial
+from foretune.space import Candidate
 from foretune.testing import rankers as suite
 from foretune.testing.rankers import NEST_HARDWARE, Subject
 from tests.cost.test_ranker import NEST, SMALL
@@ -64,7 +65,7 @@ def trained() -> Nested:
     return made
 
 
-def record(candidate: Any, seconds: float) -> Record:
+def record(candidate: Any, seconds: float) -> Trial[Candidate]:
     return Trial.of(candidate, Measurement(Status.OK, (seconds, seconds), (True, True)), "", {})
 
 

@@ -35,7 +35,9 @@ def legal(name: str, on_gpu: bool = False, most: int = 8) -> list[Candidate]:
         except IllegalCandidateError:
             continue
         found.append(candidate)
-    return found[:most]
+        if len(found) == most:
+            break
+    return found
 
 
 def serial_reductions(nests: Nests, statement: Statement, row: int) -> list[bool]:

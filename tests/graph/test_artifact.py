@@ -22,28 +22,33 @@ from foretune.errors import (
     VersionMismatchError,
 )
 from foretune.graph import Artifact, compile_model, compile_workload, require_compiler
-from foretune.workload import catalog
+from foretune.workload import catalog, from_object
 from tests import ROOT
 
-pytest.importorskip("torch")
-
-from tests.graph.networks import block
+torch = pytest.importorskip("torch")
 
 FORMATS = ROOT / "docs" / "formats.md"
 SUFFIXES = (".so", ".params", ".json")
 
 
-def _block(seed=0):
-    """A network, with its biases as the seed has them."""
-    import torch
+class Product(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(3 * 17 * 17, 5)
 
+    def forward(self, x):
+        return self.head(x.flatten(1))
+
+
+def _network(seed=0):
+    """A network of one product, with weights as the seed has them."""
     torch.manual_seed(seed)
-    return block()
+    return from_object((Product().eval(), (torch.randn(1, 3, 17, 17),)), "block", "a test")
 
 
 @pytest.fixture(scope="module")
 def small():
-    return _block()
+    return _network()
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +106,10 @@ def test_a_loaded_artifact_is_saved_again_without_a_compiler(
     _same(again.run(small.examples), compiled.run(small.examples))
 
 
-def test_a_linked_artifact_is_saved_without_compiling_again(small, hardware, tmp_path, monkeypatch):
-    artifact = compile_model(small, hardware, {})
-    expected = artifact.run(small.examples)
+def test_a_linked_artifact_is_saved_without_compiling_again(
+    compiled, small, hardware, tmp_path, monkeypatch
+):
+    expected = compiled.run(small.examples)
     linked = compile_model(small, hardware, {})
     linked.link()
     monkeypatch.setenv("CXX", "/no/such/compiler")
@@ -308,7 +314,7 @@ artifact.save(path)
 
 def test_files_of_two_that_save_at_once_are_not_mixed(compiled, small, hardware, tmp_path):
     """One moves its library while the other one has yet to move its manifest."""
-    other = compile_model(_block(seed=1), hardware, {})
+    other = compile_model(_network(seed=1), hardware, {})
     sources = [a.save(tmp_path / f"{i}.so") for i, a in enumerate((compiled, other))]
     path = tmp_path / "shared" / "model.so"
     children = [
@@ -334,7 +340,7 @@ def test_files_of_two_that_save_at_once_are_not_mixed(compiled, small, hardware,
 def _as_if_tuned(artifact, path, **changes):
     """Saves it, tuned as its manifest has it."""
     artifact.save(path)
-    _edit(path, **({"tuned": ["fused_conv2d"]} | changes))
+    _edit(path, **({"tuned": ["fused_matmul"]} | changes))
     return _contents(path.parent)
 
 
@@ -343,8 +349,8 @@ def test_a_tuned_artifact_of_the_same_network_is_not_replaced_by_a_default(
 ):
     path = tmp_path / "model.so"
     before = _as_if_tuned(compile_model(small, hardware, {}), path)
-    kept = compile_model(_block(), hardware, {}).save_unless_tuned(path)
-    assert kept["tuned"] == ["fused_conv2d"] and kept["key"] == small.key
+    kept = compile_model(_network(), hardware, {}).save_unless_tuned(path)
+    assert kept["tuned"] == ["fused_matmul"] and kept["key"] == small.key
     assert _contents(tmp_path) == before
     assert compiled.save(path) == path and Artifact.load(path).manifest["tuned"] == []
 
@@ -363,7 +369,7 @@ def test_what_does_not_stand_for_the_same_network_is_replaced(compiled, tmp_path
 
 
 def test_other_weights_are_another_network(small):
-    assert _block().key == small.key != _block(seed=1).key
+    assert _network().key == small.key != _network(seed=1).key
 
 
 def test_another_version_is_refused(saved, tmp_path):

@@ -74,7 +74,7 @@ def check_with(module, x, seed):
     check(module, x, without, f"program {seed}, {kind} {chosen}")
 
 
-@settings(max_examples=5, derandomize=True, deadline=None, database=None)
+@settings(max_examples=3, derandomize=True, deadline=None, database=None)
 @given(st.integers(0, 1 << 30))
 def test_random_programs_compute_the_same_with_some_passes(seed):
     check_some(seed)

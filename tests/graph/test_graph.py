@@ -44,6 +44,24 @@ def small():
     return block()
 
 
+@pytest.fixture(scope="module")
+def extraction(small, hardware):
+    return extract(small, hardware)
+
+
+@pytest.fixture(scope="module")
+def drawn(extraction, hardware):
+    """A candidate for each kernel of the block."""
+    rng = np.random.default_rng(0)
+    spaces = {w.key: Space.generate(w, hardware) for w in extraction.workloads}
+    return {key: space.sample(rng, 1)[0] for key, space in spaces.items()}
+
+
+@pytest.fixture(scope="module")
+def words(models, hardware):
+    return extract(models("bert"), hardware)
+
+
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow if n != "block" else ()) for n in sorted(NETWORKS)],
@@ -55,29 +73,23 @@ def test_an_untuned_artifact_computes_what_the_original_does(models, hardware, n
     assert result.max_relative_error < 1e-4
 
 
-def test_a_tuned_artifact_computes_what_the_original_does(small, hardware, rng):
-    extraction = extract(small, hardware)
-    best = {}
-    for workload in extraction.workloads:
-        space = Space.generate(workload, hardware)
-        best[workload.key] = space.sample(rng, 1)[0]
-    artifact = compile_model(small, hardware, best, extraction)
+def test_a_tuned_artifact_computes_what_the_original_does(small, hardware, extraction, drawn):
+    artifact = compile_model(small, hardware, drawn, extraction)
     assert artifact.manifest["tuned"] == sorted(w.name for w in extraction.workloads)
     assert artifact.manifest["untuned"] == []
     assert verify(artifact, small).ok
 
 
-def test_what_has_no_candidate_is_named_as_untuned(small, hardware, rng):
-    extraction = extract(small, hardware)
+def test_what_has_no_candidate_is_named_as_untuned(small, hardware, extraction, drawn):
     first, *others = extraction.workloads
-    candidate = Space.generate(first, hardware).sample(rng, 1)[0]
-    manifest = compile_model(small, hardware, {first.key: candidate}, extraction).manifest
+    best = {first.key: drawn[first.key]}
+    manifest = compile_model(small, hardware, best, extraction).manifest
     assert manifest["tuned"] == [first.name]
     assert manifest["untuned"] == sorted(w.name for w in others)
 
 
-def test_batch_norm_padding_and_relu6_leave_no_kernels_of_their_own(small, hardware):
-    names = [w.name for w in extract(small, hardware).workloads]
+def test_batch_norm_padding_and_relu6_leave_no_kernels_of_their_own(extraction):
+    names = [w.name for w in extraction.workloads]
     assert not [n for n in names if any(op in n for op in ("norm", "sqrt", "pad", "minimum"))]
     # One transpose brings the input to NHWC; none is left between the convolutions.
     assert [n for n in names if "transpose" in n] == ["transpose_1x17x17x3"]
@@ -93,14 +105,13 @@ def test_residual_blocks_fuse_into_their_convolution(models, hardware):
     assert not [n for n in names if n.startswith(("add", "relu", "fused_add"))]
 
 
-def test_equal_programs_are_one_workload_that_counts_its_calls(models, hardware):
-    extraction = extract(models("bert"), hardware)
-    keys = [w.key for w in extraction.workloads]
+def test_equal_programs_are_one_workload_that_counts_its_calls(words):
+    keys = [w.key for w in words.workloads]
     assert len(keys) == len(set(keys))
     # Query, key and value projections of two layers.
-    assert 6 in [w.weight for w in extraction.workloads if "matmul_add" in w.name]
-    script = extraction.program["main"].script()
-    assert sum(w.weight for w in extraction.workloads) <= script.count("R.call_tir(")
+    assert 6 in [w.weight for w in words.workloads if "matmul_add" in w.name]
+    script = words.program["main"].script()
+    assert sum(w.weight for w in words.workloads) <= script.count("R.call_tir(")
 
 
 @pytest.mark.slow
@@ -111,10 +122,9 @@ def test_names_are_unique_and_readable(models, hardware):
         assert all(n.replace("_", "").isalnum() for n in names)
 
 
-def test_keys_do_not_depend_on_the_weights(hardware):
-    one, other = block(), block()
-    keys = [w.key for w in extract(one, hardware).workloads]
-    assert keys == [w.key for w in extract(other, hardware).workloads]
+def test_keys_do_not_depend_on_the_weights(hardware, extraction):
+    keys = [w.key for w in extraction.workloads]
+    assert keys == [w.key for w in extract(block(), hardware).workloads]
 
 
 class Repeated(torch.nn.Module):
@@ -160,12 +170,11 @@ def test_simplifying_leaves_the_model_as_it_was(small, hardware):
     assert _tvm.structural_hash(small.module) == before
 
 
-def test_a_single_kernel_becomes_an_artifact(small, hardware, rng):
-    workload = extract(small, hardware).workloads[0]
+def test_a_single_kernel_becomes_an_artifact(hardware, rng, extraction, drawn):
+    workload = extraction.workloads[0]
     untuned = compile_workload(workload, hardware)
     inputs = [rng.standard_normal(s.shape).astype(s.dtype) for s in untuned.inputs]
-    candidate = Space.generate(workload, hardware).sample(rng, 1)[0]
-    tuned = compile_workload(workload, hardware, candidate)
+    tuned = compile_workload(workload, hardware, drawn[workload.key])
     assert tuned.manifest["tuned"] == [workload.name]
     for expected, actual in zip(untuned.run(inputs), tuned.run(inputs), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
@@ -224,8 +233,8 @@ def test_a_wrong_output_fails_verification(small, hardware):
     assert np.isnan(result.max_abs_error)
 
 
-def test_operators_behind_a_product_fuse_with_it_across_reshapes(models, hardware):
-    names = [w.name for w in extract(models("bert"), hardware).workloads]
+def test_operators_behind_a_product_fuse_with_it_across_reshapes(words):
+    names = [w.name for w in words.workloads]
     assert any(n.startswith("fused_matmul_add_gelu") for n in names)
     assert any(n.startswith("fused_matmul_add_add") for n in names)
     assert not [

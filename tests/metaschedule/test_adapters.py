@@ -23,7 +23,7 @@ from foretune.metaschedule import (
     trace_json,
 )
 from foretune.metaschedule._cost_model import positive
-from foretune.records import Record
+from foretune.records import Trial
 from foretune.space import Candidate, Space
 from tests.metaschedule.programs import matmul, quick_builder, two_operators
 
@@ -36,13 +36,13 @@ class Listening(CostModel):
     """Scores by the number of unrolled steps, and remembers what it was told."""
 
     def __init__(self) -> None:
-        self.told: list[Record] = []
+        self.told: list[Trial[Candidate]] = []
         self.seen: list[Candidate] = []
 
-    def fit(self, records: Sequence[Record]) -> None:
+    def fit(self, records: Sequence[Trial[Candidate]]) -> None:
         self.told = list(records)
 
-    def update(self, records: Sequence[Record]) -> None:
+    def update(self, records: Sequence[Trial[Candidate]]) -> None:
         self.told += records
 
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:
@@ -145,13 +145,13 @@ def test_our_strategy_spends_the_trials_it_is_given(
 
 
 def test_a_strategy_of_ones_own_is_told_in_order(hardware: Hardware) -> None:
-    told: list[Record] = []
+    told: list[Trial[Candidate]] = []
 
     class Own(search.Strategy):
         def ask(self, n: int) -> list[Candidate]:
             return self.space.sample(self.rng, n)
 
-        def tell(self, records: Sequence[Record]) -> None:
+        def tell(self, records: Sequence[Trial[Candidate]]) -> None:
             told.extend(records)
 
     context = _tvm.make_context(
@@ -179,13 +179,13 @@ def test_tune_tir_with_our_cost_model(hardware: Hardware, tmp_path: Path, name: 
     model = cost.create(name, rng=0)
     asked: list[int] = []
     predict, update = model.predict, model.update
-    told: list[Record] = []
+    told: list[Trial[Candidate]] = []
 
     def predicted(candidates: Sequence[Candidate]) -> Prediction:
         asked.append(len(candidates))
         return predict(candidates)
 
-    def updated(records: Sequence[Record]) -> None:
+    def updated(records: Sequence[Trial[Candidate]]) -> None:
         told.extend(records)
         update(records)
 

@@ -20,17 +20,27 @@ from foretune.workload import load_input
 from tests.graph.test_algorithms import hardware
 
 FILE = Path(__file__).with_name("networks.py")
+BEGUN = Path("kernels", "0123456789abcdef.begun")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("network")
+    """Where a run was killed while it built a kernel."""
+    folder = tmp_path_factory.mktemp("network")
+    (folder / "kernels").mkdir()
+    (folder / BEGUN).touch()
+    return folder
 
 
 @pytest.fixture(scope="module")
 def measurer(folder):
     with PlanMeasurer(f"{FILE}:products", hardware(), folder) as found:
         yield found
+
+
+def test_a_run_that_was_killed_while_it_built_does_not_spoil_a_kernel(measurer, folder):
+    assert measurer.space
+    assert not (folder / BEGUN).exists()
 
 
 def test_plans_are_built_once_checked_and_timed(measurer, folder):
@@ -75,17 +85,26 @@ def test_a_child_that_dies_is_replaced_and_finds_the_kernels_again(measurer):
     assert measurer.last["built"] == 0
 
 
-def test_a_child_that_hangs_is_ended(measurer, monkeypatch):
+def test_a_child_that_hangs_is_ended_and_three_in_a_row_end_it_all(measurer, monkeypatch):
     monkeypatch.setattr(measurer, "_step_timeout_s", 0.3)
     os.killpg(measurer._child._process.pid, signal.SIGSTOP)
     (measurement,) = measurer.compare([measurer.space.default])
     assert measurement.status is Status.TIMEOUT
     assert "0.3 s" in measurement.message
+    monkeypatch.setattr(measurer, "_step_timeout_s", 0.0)
+    (measurement,) = measurer.compare([measurer.space.default])
+    assert measurement.status is Status.TIMEOUT
+    assert measurer.last["process"]
+    with pytest.raises(BadInputError, match="3 in a row did not"):
+        measurer.compare([measurer.space.default])
+    monkeypatch.undo()
+    (measurement,) = measurer.compare([measurer.space.default])
+    assert measurement.ok and measurer.last["memory"] > 1 << 20
 
 
 def test_a_deadline_ends_the_child_whatever_it_does(measurer, folder, monkeypatch):
     assert measurer.compare([measurer.space.default])[0].ok
-    begun = folder / "kernels" / "0123456789abcdef.begun"
+    begun = folder / BEGUN
     begun.touch()
     monkeypatch.setattr(measurer, "deadline", 0.0)
     with pytest.raises(OutOfTime):
@@ -95,31 +114,10 @@ def test_a_deadline_ends_the_child_whatever_it_does(measurer, folder, monkeypatc
     assert not begun.exists()
 
 
-def test_a_run_that_was_killed_while_it_built_does_not_spoil_a_kernel(tmp_path, measurer):
-    begun = tmp_path / "kernels" / "0123456789abcdef.begun"
-    begun.parent.mkdir()
-    begun.touch()
-    with PlanMeasurer(f"{FILE}:products", hardware(), tmp_path, measurer.space.to_json()):
-        assert not begun.exists()
-
-
 def test_a_child_of_other_code_is_refused(tmp_path, measurer, monkeypatch):
     monkeypatch.setattr("foretune.plans.measurer.code_fingerprint", lambda: "of this morning")
     with pytest.raises(BadInputError, match="start it again"):
         PlanMeasurer(f"{FILE}:products", hardware(), tmp_path, measurer.space.to_json())
-
-
-def test_children_that_die_one_after_the_other_end_it(measurer, monkeypatch):
-    monkeypatch.setattr(measurer, "_step_timeout_s", 0.0)
-    for _ in range(2):
-        (measurement,) = measurer.compare([measurer.space.default])
-        assert measurement.status is Status.TIMEOUT
-        assert measurer.last["process"]
-    with pytest.raises(BadInputError, match="3 in a row did not"):
-        measurer.compare([measurer.space.default])
-    monkeypatch.undo()
-    (measurement,) = measurer.compare([measurer.space.default])
-    assert measurement.ok and measurer.last["memory"] > 1 << 20
 
 
 def test_of_networks_that_take_turns_none_is_read_in_the_wake_of_another():
@@ -134,13 +132,11 @@ def test_of_networks_that_take_turns_none_is_read_in_the_wake_of_another():
     assert len(told) == len(seconds)
 
 
-@pytest.mark.parametrize(
-    ("spec", "named"),
-    [(f"{FILE}:no_such", "no function"), ("matmul:8x8x8", "one tensor program")],
-)
-def test_what_is_no_network_is_refused(tmp_path, spec, named):
-    with pytest.raises(BadInputError, match=named):
-        PlanMeasurer(spec, hardware(), tmp_path)
+def test_what_is_no_network_is_refused(tmp_path):
+    with pytest.raises(BadInputError, match="no function"):
+        PlanMeasurer(f"{FILE}:no_such", hardware(), tmp_path)
+    with pytest.raises(BadInputError, match="one tensor program"):
+        _worker._loaded({"model": None, "spec": "matmul:8x8x8"})
 
 
 class Tensor:

@@ -18,7 +18,7 @@ from foretune.errors import BadInputError
 from foretune.features import machine_fit
 from foretune.hardware import Hardware
 from foretune.measure import Measurement, Status
-from foretune.search.evolutionary import Evolutionary
+from foretune.search.evolutionary import Evolutionary, EvolutionConfig
 from foretune.space import Candidate, Choice, PerfectTile, Sketch, Space
 from foretune.testing import (
     SyntheticMeasurer,
@@ -180,9 +180,9 @@ class TestPrior:
     def first_batch(self, space, monkeypatch, prior):
         # Applying would ask TVM; every candidate of this sketch counts as legal.
         monkeypatch.setattr(Candidate, "apply", lambda self: None)
-        strategy = Evolutionary(
-            space, UnreadyModel(), np.random.default_rng(0), prior=prior, starts=0.0
-        )
+        monkeypatch.setattr(EvolutionConfig, "prior", prior)
+        monkeypatch.setattr(EvolutionConfig, "starts", 0.0)
+        strategy = Evolutionary(space, UnreadyModel(), np.random.default_rng(0))
         return machine_fit(strategy.ask(16))
 
     def test_first_batch_suits_the_machine(self, space, monkeypatch):
@@ -341,9 +341,10 @@ class TestInformed:
         strategy = search.create(name, space, Closer(), 0, epsilon=0.0)
         assert np.quantile([c.seconds for c in strategy.ask(24)], 0.8) < usual
 
-    def test_without_the_draft_it_is_not_asked(self):
+    def test_without_the_draft_it_is_not_asked(self, monkeypatch):
+        monkeypatch.setattr(EvolutionConfig, "prior", False)
         model = InformedModel()
-        self.first(model, 8, prior=False)
+        self.first(model, 8)
         assert model.drafted == 0 and model.scored > 0
 
     def test_measurements_are_bred_from_later(self):

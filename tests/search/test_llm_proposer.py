@@ -239,7 +239,7 @@ class Scripted(LanguageModel):
 def run(session, rounds=3, batch=4, seed=0, **options):
     """Keys in the order proposed."""
     task = Task(
-        matmul(64), CPU, strategy="mcts", cost_model="gbdt", seed=seed,
+        matmul(64), CPU, strategy="mcts", cost_model="gbdt:scratch", seed=seed,
         options={"llm": session, "proposer": "llm", "asked": 2, "expansions": 2, **options},
     )  # fmt: skip
     keys = []
@@ -760,7 +760,7 @@ def test_a_run_goes_on_whatever_the_server_does(reply, tmp_path, caplog, capfd):
         ):
             result = tune(
                 matmul(64), target=CPU, strategy="mcts", trials=12, batch=4, work_dir=tmp_path,
-                measurer=FormulaMeasurer(), llm=session,
+                measurer=FormulaMeasurer(), llm=session, cost_model="gbdt:scratch",
                 options={"proposer": "llm", "asked": 2, "otherwise": "random", "expansions": 2},
             )  # fmt: skip
     data = result.to_json()

@@ -8,7 +8,7 @@ import pytest
 from foretune import search
 from foretune.cost import Abilities, Prediction
 from foretune.hardware import probe
-from foretune.search.evolutionary import Evolutionary
+from foretune.search.evolutionary import Evolutionary, EvolutionConfig
 from foretune.space import PerfectTile, Space
 from foretune.space._tiles import tiles_of
 from foretune.testing.strategies import OracleModel, UnreadyModel
@@ -94,10 +94,11 @@ def test_a_gpu_has_none():
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_a_share_of_each_batch_are_starts_until_there_are_none(share):
+def test_a_share_of_each_batch_are_starts_until_there_are_none(share, monkeypatch):
+    monkeypatch.setattr(EvolutionConfig, "starts", share)
     space = Space.generate(workload(packed(50, 96, 128)), HARDWARE)
     starts = {candidate.key for candidate in space.starts}
-    strategy = Evolutionary(space, UnreadyModel(), np.random.default_rng(0), starts=share)
+    strategy = Evolutionary(space, UnreadyModel(), np.random.default_rng(0))
     first = {candidate.key for candidate in strategy.ask(8)}
     assert len(first & starts) >= 8 * share
     assert share or len(first & starts) < 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ from tests.tuning.support import FormulaMeasurer, ok
 torch = pytest.importorskip("torch")
 
 
+@functools.cache
 def linear(seed: int = 0) -> Model:
     torch.manual_seed(seed)
     module = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.Tanh()).eval()

@@ -11,7 +11,7 @@ import foretune
 from foretune import search
 from foretune.errors import BadInputError, NothingMeasuredError, RecordError
 from foretune.measure import Measurement, Status
-from foretune.records import Journal, Record
+from foretune.records import Journal, Trial
 from foretune.search.random import RandomSearch
 from foretune.space import Candidate
 from foretune.tuning import JOURNAL, Budget, Task, Tuner, TuneResult, default_work_dir
@@ -80,7 +80,7 @@ def test_a_record_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
     task = Task(matmul(), HARDWARE, strategy="random", cost_model="random")
     seen: list[int] = []
 
-    def told(records: Sequence[Record]) -> None:
+    def told(records: Sequence[Trial[Candidate]]) -> None:
         with Journal(tmp_path / JOURNAL, read_only=True) as reader:
             on_disk = {r.candidate_key for r in reader.records()}
         seen.append(len(records))
@@ -242,7 +242,7 @@ def test_the_next_round_is_asked_for_while_one_is_measured() -> None:
         events.append(f"ask {n}")
         return ask(n)
 
-    def told(records: Sequence[Record]) -> None:
+    def told(records: Sequence[Trial[Candidate]]) -> None:
         events.append(f"tell {len(records)}")
         learn(records)
 

@@ -50,13 +50,13 @@ def asked(
     table = np.full((len(programs), len(NAMES)), np.nan)
     known = np.zeros(len(programs), dtype=bool)
     for rows, nests in joined(batches) if source.joins else batches:
-        found = ask(nests, device)
+        behaviours = ask(nests, device)
         remembered = None
         if memory is not None:
             own = [keys[row] for row in rows]
-            remembered = _remembered(source, memory, workload, own, nests, found, device)
-        table[rows] = columns(found, nests, remembered, device)
-        known[rows] = fills | ~np.isnan(found.scores).all(axis=1)
+            remembered = _remembered(source, memory, workload, own, nests, behaviours, device)
+        table[rows] = columns(behaviours, nests, remembered, device)
+        known[rows] = fills | ~np.isnan(behaviours.scores).all(axis=1)
     return table, known
 
 
@@ -66,7 +66,7 @@ def _remembered(
     workload: str,
     keys: Sequence[str],
     nests: Nests,
-    found: Behaviours,
+    behaviours: Behaviours,
     device: Device,
 ) -> FloatArray:
     if source.name != AnalyticScores.name:
@@ -75,7 +75,7 @@ def _remembered(
         other.key: predicted(source.behaviours(nests, other), nests)
         for other in memory.others(device, workload)
     }
-    return memory.columns(device, workload, keys, predicted(found, nests), theirs)
+    return memory.columns(device, workload, keys, predicted(behaviours, nests), theirs)
 
 
 def part_of(batch: tuple[IndexArray, Nests], survivors: IndexArray) -> tuple[IndexArray, Nests]:

@@ -154,19 +154,19 @@ class Seen:
 
 def log2(values: FloatArray) -> FloatArray:
     """Base-2 logarithm of what is at least 1; less counts as 1."""
-    found: FloatArray = np.log2(np.maximum(values, 1.0))
-    return found
+    logs: FloatArray = np.log2(np.maximum(values, 1.0))
+    return logs
 
 
 def _ratio(values: FloatArray, to: FloatArray | float) -> FloatArray:
-    found: FloatArray = np.clip(np.log2(np.maximum(values, 1e-9) / to), -_FAR, _FAR)
-    return found
+    ratios: FloatArray = np.clip(np.log2(np.maximum(values, 1e-9) / to), -_FAR, _FAR)
+    return ratios
 
 
 def _filled(count: FloatArray, to: float) -> FloatArray:
     """Share of places that are used where ``count`` things are dealt to ``to`` in rounds."""
-    found: FloatArray = count / (np.ceil(count / to) * to)
-    return found
+    shares: FloatArray = count / (np.ceil(count / to) * to)
+    return shares
 
 
 def seen(statements: Statements, machine: Machine) -> Seen:
@@ -229,8 +229,8 @@ def _loop_columns(
 def _share(values: FloatArray, of: BoolArray) -> FloatArray:
     """Mean over some accesses, 0 without any: (R, A, P), (R, A) -> (R, P)."""
     total = np.einsum("rap,ra->rp", values.astype(np.float64), of.astype(np.float64))
-    found: FloatArray = total / np.maximum(of.sum(axis=1), 1)[:, None]
-    return found
+    shares: FloatArray = total / np.maximum(of.sum(axis=1), 1)[:, None]
+    return shares
 
 
 def _run(kinds: Int8Array, extents: FloatArray, live: BoolArray) -> FloatArray:
@@ -305,8 +305,8 @@ def _accumulators(statements: Statements, inside: FloatArray) -> FloatArray:
     """
     held = (statements.extents > 1) & (statements.steps[:, 0] == 0) & (statements.kinds != THREAD)
     level = _last(held) + 1
-    found: FloatArray = np.take_along_axis(inside, level[:, None], axis=1)[:, 0]
-    return np.where(statements.store[:, 0], found, 1.0)
+    counts: FloatArray = np.take_along_axis(inside, level[:, None], axis=1)[:, 0]
+    return np.where(statements.store[:, 0], counts, 1.0)
 
 
 def _access_columns(statements: Statements, executions: FloatArray) -> FloatArray:
@@ -335,6 +335,6 @@ def _access_columns(statements: Statements, executions: FloatArray) -> FloatArra
         ]
     elements = np.maximum(statements.touched[:, :, 0] / statements.element, 1.0)
     columns += [log2(statements.touched[:, :, 0]), _ratio(executions[:, None], elements)]
-    found = np.stack(columns, axis=2, dtype=np.float64)
-    found[~statements.present] = 0.0
-    return found
+    table = np.stack(columns, axis=2, dtype=np.float64)
+    table[~statements.present] = 0.0
+    return table

@@ -151,21 +151,21 @@ def _rank(members: Sequence[Member]) -> int:
 
 
 def _facts(members: Sequence[Member]) -> dict[str, FloatArray]:
-    found = {
+    facts = {
         name: np.concatenate([getattr(each.statement, name) for each in members])
         for name in ("operations", "calls", "selects", "unroll", "executed")
     }
-    found["reduces"] = np.repeat(
+    facts["reduces"] = np.repeat(
         [float(each.statement.reduces) for each in members], [len(each.nests) for each in members]
     )
-    return found
+    return facts
 
 
 def suffix_products(values: FloatArray) -> FloatArray:
     """Products along the last axis from each entry on, and 1: (..., P) -> (..., P + 1)."""
-    found = np.ones((*values.shape[:-1], values.shape[-1] + 1))
-    found[..., :-1] = np.cumprod(values[..., ::-1], axis=-1)[..., ::-1]
-    return found
+    products = np.ones((*values.shape[:-1], values.shape[-1] + 1))
+    products[..., :-1] = np.cumprod(values[..., ::-1], axis=-1)[..., ::-1]
+    return products
 
 
 class _Moves:

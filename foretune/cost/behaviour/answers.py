@@ -100,12 +100,12 @@ def read_scores(text: str, kind: str) -> Reading:
     """
     counts = Counts(answers=1)
     wanted = {metric.name: at for at, metric in enumerate(METRICS) if kind in metric.kinds}
-    found = _object(text[:_LONGEST], set(wanted))
-    if found is None:
+    answer = _object(text[:_LONGEST], set(wanted))
+    if answer is None:
         counts.malformed = 1
         return Reading(None, counts, "it is no JSON object with the scores that were asked for")
     scores = np.full(len(METRICS), np.nan)
-    for name, value in _entries(found):
+    for name, value in _entries(answer):
         if name not in wanted:
             counts.extra += name not in _BESIDE
             continue
@@ -130,27 +130,27 @@ def _object(text: str, names: set[str]) -> dict[str, Any] | None:
     at = text.find("{")
     while at >= 0:
         try:
-            found, end = decoder.raw_decode(text, at)
+            answer, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             at = text.find("{", at + 1)
             continue
-        if isinstance(found, dict) and any(name in names for name, _ in _entries(found)):
-            return found
+        if isinstance(answer, dict) and any(name in names for name, _ in _entries(answer)):
+            return answer
         at = text.find("{", end)
     return None
 
 
-def _entries(found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _entries(answer: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Names and values, those of groups among them; ``{"score": x}`` is x."""
-    for name, value in found.items():
+    for name, value in answer.items():
         if name in _GROUPS and isinstance(value, dict):
             yield from _plain(value)
         else:
             yield from _plain({name: value})
 
 
-def _plain(found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in found.items():
+def _plain(answer: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in answer.items():
         yield name, value.get("score") if isinstance(value, dict) else value
 
 

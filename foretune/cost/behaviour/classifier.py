@@ -186,13 +186,13 @@ class Classifier(NeuralRanker):
         rows = np.concatenate([own for own, _ in batches])
         decisions = [_decisions(programs[row]) for row in rows] if self.config.decisions else ()
         nests = [each for _, each in batches]
-        found = tokens_of(nests, device if self.config.hardware else None, decisions)
+        tokens = tokens_of(nests, device if self.config.hardware else None, decisions)
         # Batches are by structure; back into the order that was asked for.
         order = np.argsort(rows, kind="stable")
-        mask = found.mask[order]
+        mask = tokens.mask[order]
         legal[rows] = True
         context = np.zeros((len(rows), 0), np.float32)
-        return Examples(found.rows[order][mask], mask.sum(axis=1), context), legal
+        return Examples(tokens.rows[order][mask], mask.sum(axis=1), context), legal
 
     def _lesson(self, group: Group) -> tuple[Group, Float32Array | None]:
         learned, targets = lesson(group, self.config.sampling, self.seed)

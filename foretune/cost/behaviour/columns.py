@@ -63,7 +63,7 @@ _LEAST_SHARE = -10.0
 
 
 def columns(
-    found: Behaviours,
+    behaviours: Behaviours,
     nests: Nests,
     memory: FloatArray | None = None,
     device: Device | None = None,
@@ -71,19 +71,19 @@ def columns(
     """Columns of n programs, float64 of shape (n, len(NAMES)).
 
     Args:
-        found: What is known of their behaviour.
+        behaviours: What is known of their behaviour.
         nests: The programs.
         memory: What other devices took, shape (n, len(MEMORY_NAMES)); NaN if None.
         device: Whose factors are told; NaN if None.
     """
-    n = len(found.seconds)
+    n = len(behaviours.seconds)
     table = np.full((n, len(NAMES)), np.nan)
     at = len(SCORE_NAMES)
-    table[:, :at] = found.scores
-    for name, seconds in found.limits_s.items():
+    table[:, :at] = behaviours.scores
+    for name, seconds in behaviours.limits_s.items():
         place = at + LIMIT_NAMES.index(f"limit.{name}")
-        table[:, place] = np.maximum(_log2(seconds) - _log2(found.seconds), _LEAST_SHARE)
-    table[:, at + len(LIMIT_NAMES)] = predicted(found, nests)
+        table[:, place] = np.maximum(_log2(seconds) - _log2(behaviours.seconds), _LEAST_SHARE)
+    table[:, at + len(LIMIT_NAMES)] = predicted(behaviours, nests)
     if memory is not None:
         start = len(PROGRAM_NAMES) - len(MEMORY_NAMES)
         table[:, start : len(PROGRAM_NAMES)] = memory
@@ -105,14 +105,14 @@ def factor_columns(device: Device) -> FloatArray:
     return logs
 
 
-def predicted(found: Behaviours, nests: Nests) -> FloatArray:
+def predicted(behaviours: Behaviours, nests: Nests) -> FloatArray:
     """log2 of the predicted seconds over those of inputs and outputs alone, shape (n,)."""
     moved = sum(
         (each.bytes * each.shape.prod(axis=1) for each in nests.buffers if each.parameter),
         np.zeros(len(nests)),
     )
-    rate = found.device.value("memory_gb_per_s") * 1e9
-    return _log2(found.seconds) - _log2(np.maximum(moved, 1.0) / rate)
+    rate = behaviours.device.value("memory_gb_per_s") * 1e9
+    return _log2(behaviours.seconds) - _log2(np.maximum(moved, 1.0) / rate)
 
 
 def _log2(values: FloatArray) -> FloatArray:

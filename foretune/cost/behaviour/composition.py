@@ -62,11 +62,11 @@ def coarse(table: FloatArray, rng: np.random.Generator) -> FloatArray:
         table: What formulas say, shape (n, columns).
         rng: Draws errors.
     """
-    found: FloatArray = table.copy()
+    rough: FloatArray = table.copy()
     width = len(SCORE_NAMES)
     noisy = np.clip(table[:, :width] + rng.normal(0.0, _ERROR, (len(table), width)), 0.0, 1.0)
     scores = np.round(noisy / _STEP) * _STEP
     scores[rng.random(scores.shape) < _LOST] = np.nan
-    found[:, :width] = scores
-    found[:, width : len(PROGRAM_NAMES) - len(MEMORY_NAMES)] = np.nan
-    return found
+    rough[:, :width] = scores
+    rough[:, width : len(PROGRAM_NAMES) - len(MEMORY_NAMES)] = np.nan
+    return rough

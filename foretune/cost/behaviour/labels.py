@@ -53,9 +53,9 @@ def good(seconds: FloatArray) -> BoolArray:
     """
     valid = int((~np.isnan(seconds)).sum())
     count = min(valid, max(LEAST_GOOD, -(-valid // ONE_IN)))
-    found = np.zeros(len(seconds), dtype=bool)
-    found[_fastest(seconds)[:count]] = True
-    return found
+    flags = np.zeros(len(seconds), dtype=bool)
+    flags[_fastest(seconds)[:count]] = True
+    return flags
 
 
 def sampled(seconds: FloatArray, sampling: str, rng: np.random.Generator) -> IndexArray:

@@ -58,7 +58,7 @@ class Line:
     @classmethod
     def fitted(cls, lessons: Sequence[Lesson], target: str) -> Line:
         """The best line for some groups."""
-        found = cls.none().coefficients
+        coefficients = cls.none().coefficients
         for which, belief in enumerate(_BELIEF.tolist()):
             parts = []
             for each in lessons:
@@ -66,15 +66,15 @@ class Line:
                 rows = known == which
                 if rows.sum() >= 2:
                     parts.append((read[rows], normalised(each.seconds, target)[rows]))
-            found[which] = _slope(parts, belief)
-        return cls(found)
+            coefficients[which] = _slope(parts, belief)
+        return cls(coefficients)
 
     def scores(self, columns: FloatArray) -> FloatArray:
         """Minus the times, shape (n, len(NAMES)) -> (n,)."""
         read, known = _read(columns)
         slope, intercept = self.coefficients[known].T
-        found: FloatArray = -(slope * read + intercept)
-        return found
+        scores: FloatArray = -(slope * read + intercept)
+        return scores
 
 
 def _read(columns: FloatArray) -> tuple[FloatArray, IndexArray]:

@@ -97,9 +97,9 @@ class LlmScores(ScoreSource):
         ahead = 0 if self._of_use else 1
         for part in (list(questions)[:ahead], list(questions)[ahead:]):
             if part:
-                found = self._answers({key: questions[key] for key in part}, device.kind)
-                self._of_use = bool(found)
-                for key, own in found.items():
+                answers = self._answers({key: questions[key] for key in part}, device.kind)
+                self._of_use = bool(answers)
+                for key, own in answers.items():
                     self._remember(key, own)
                     scores[wanted[key]] = own
             if not self._of_use:
@@ -107,13 +107,13 @@ class LlmScores(ScoreSource):
 
     def _answers(self, questions: Mapping[str, list[Message]], kind: str) -> dict[str, FloatArray]:
         """Scores by key, of questions that are put together; what cannot be used, once more."""
-        found: dict[str, FloatArray] = {}
+        answers: dict[str, FloatArray] = {}
         asked = {key: self.session.submit(messages) for key, messages in questions.items()}
         again: dict[str, Question] = {}
         for key, question in asked.items():
             scores, answer, told = self._read(question, kind)
             if scores is not None:
-                found[key] = scores
+                answers[key] = scores
             elif answer is not None:
                 self.counts.retried += 1
                 repeated = prompts.once_more(questions[key], answer.text, told)
@@ -121,8 +121,8 @@ class LlmScores(ScoreSource):
         for key, question in again.items():
             scores, _answer, _told = self._read(question, kind)
             if scores is not None:
-                found[key] = scores
-        return found
+                answers[key] = scores
+        return answers
 
     def _read(self, question: Question, kind: str) -> tuple[FloatArray | None, Answer | None, str]:
         answer = self.session.wait(question)

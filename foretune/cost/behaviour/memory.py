@@ -61,7 +61,7 @@ class Memory:
         """Device -> workload -> hash of a program -> log2 slow-down."""
 
     def __len__(self) -> int:
-        return sum(len(known) for found in self._slow.values() for known in found.values())
+        return sum(len(known) for workloads in self._slow.values() for known in workloads.values())
 
     def add(self, device: Device, workload: str, keys: Sequence[str], seconds: FloatArray) -> None:
         """Remembers one group.
@@ -105,10 +105,10 @@ class Memory:
             own: What is predicted for the device, log2 of seconds up to a constant, shape (n,).
             theirs: The same for others, by their keys.
         """
-        found = np.full((len(keys), len(MEMORY_NAMES)), np.nan)
+        table = np.full((len(keys), len(MEMORY_NAMES)), np.nan)
         others = self.others(device, workload)
         if not others:
-            return found
+            return table
         hashes = [_hash(key) for key in keys]
         slow = np.array(
             [[self._slow[d.key][workload].get(key, np.nan) for key in hashes] for d in others]
@@ -118,30 +118,30 @@ class Memory:
         with warnings.catch_warnings():
             # Of programs that nobody measured everything stays NaN.
             warnings.simplefilter("ignore", RuntimeWarning)
-            found[:, 0] = np.nanmean(slow, axis=0)
-            found[:, 1] = np.nansum(slow * weights, axis=0) / weights.sum(axis=0)
-            found[:, 2] = slow[int(likeness.argmax())]
-            found[:, 3] = np.nanmin(slow, axis=0)
-            found[:, 4] = np.nanmax(slow, axis=0)
+            table[:, 0] = np.nanmean(slow, axis=0)
+            table[:, 1] = np.nansum(slow * weights, axis=0) / weights.sum(axis=0)
+            table[:, 2] = slow[int(likeness.argmax())]
+            table[:, 3] = np.nanmin(slow, axis=0)
+            table[:, 4] = np.nanmax(slow, axis=0)
             if own is not None and theirs is not None:
                 gap = own - np.array([theirs[other.key] for other in others])
                 gap = np.where(np.isnan(slow), np.nan, gap)
-                found[:, 5] = np.nanmean(gap, axis=0)
-                found[:, 6] = np.nansum(gap * weights, axis=0) / weights.sum(axis=0)
-                error = found[:, 1] + found[:, 6] - own
+                table[:, 5] = np.nanmean(gap, axis=0)
+                table[:, 6] = np.nansum(gap * weights, axis=0) / weights.sum(axis=0)
+                error = table[:, 1] + table[:, 6] - own
                 believed = likeness.max() / (likeness.max() + _HALF)
                 alone = own + _CARRIED * error
-                found[:, 7] = believed * found[:, 1] + (1.0 - believed) * alone
+                table[:, 7] = believed * table[:, 1] + (1.0 - believed) * alone
             else:
-                found[:, 7] = found[:, 1]
-        return found
+                table[:, 7] = table[:, 1]
+        return table
 
     def arrays(self) -> dict[str, Any]:
         """Everything it holds but for data sheets: columns by name, a row per measurement."""
         rows = [
             (device, workload, key, slow)
-            for device, found in self._slow.items()
-            for workload, known in found.items()
+            for device, workloads in self._slow.items()
+            for workload, known in workloads.items()
             for key, slow in known.items()
         ]
         return {

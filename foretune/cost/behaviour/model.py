@@ -107,35 +107,35 @@ def behaviour(
 
 
 def _classifier(kind: str) -> Ranker:
-    found = shipped(CLASSIFIER, kind)
-    if found is None:
+    made = shipped(CLASSIFIER, kind)
+    if made is None:
         raise BadInputError(
             f"cost model 'behaviour': first={CLASSIFIER} is the one that comes with the package, "
             f"but none does for targets of kind {kind!r}: leave it out"
         )
-    return found
+    return made
 
 
 def _trained(ranker: Ranker | Path | str, kind: str) -> BehaviourRanker:
-    found: Ranker | None
+    made: Ranker | None
     if isinstance(ranker, Ranker):
-        found = ranker
+        made = ranker
     elif isinstance(ranker, Path) or ranker.endswith(".npz"):
         # The first stage would need PyTorch, and what formulas say is at hand.
         parts: dict[str, Any] = {"stage": "2", "threads": 1}
         is_study = read_name(Path(ranker)).startswith(f"{BehaviourRanker.name}:")
-        found = (rankers if is_study else BehaviourRanker).load(Path(ranker), **parts)
+        made = (rankers if is_study else BehaviourRanker).load(Path(ranker), **parts)
     else:
-        found = shipped(ranker, kind)
-    if not isinstance(found, BehaviourRanker):
+        made = shipped(ranker, kind)
+    if not isinstance(made, BehaviourRanker):
         raise BadInputError(
             f"no trained weights of 'behaviour' for targets of kind {kind!r} come with this "
             "installation: train some with `foretune train --ranker behaviour` and give the file, "
             "or choose the cost model 'gbdt'"
-            if found is None
-            else f"the cost model 'behaviour' is made of a ranker 'behaviour', but got {found!r}"
+            if made is None
+            else f"the cost model 'behaviour' is made of a ranker 'behaviour', but got {made!r}"
         )
-    return found
+    return made
 
 
 def _source(scores: str, llm: Session | None, model: str | None) -> ScoreSource | None:
@@ -223,21 +223,21 @@ class LookedPrior(RankerPrior):
 
     def _last(self, candidates: Sequence[Candidate]) -> FloatArray:
         """The last that was said of each, by whichever stage."""
-        found = super().alone(candidates)
+        scores = super().alone(candidates)
         for row, candidate in enumerate(candidates):
             key = candidate.workload.key, candidate.key
-            found[row] = self._looked.get(key, found[row])
-        return found
+            scores[row] = self._looked.get(key, scores[row])
+        return scores
 
     def alone(self, candidates: Sequence[Candidate]) -> FloatArray:
         """The same; with ``formulas``, what was looked at before what it was chosen from."""
-        found = self._last(candidates)
+        scores = self._last(candidates)
         if self._formulas is not None:
             for row, candidate in enumerate(candidates):
                 workload = candidate.workload.key
                 if (workload, candidate.key) in self._looked:
-                    found[row] += lift(*self._bounds[workload])
-        return found
+                    scores[row] += lift(*self._bounds[workload])
+        return scores
 
 
 class BehaviourModel(PretrainedModel):

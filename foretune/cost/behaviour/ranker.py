@@ -230,15 +230,15 @@ class BehaviourRanker(Ranker):
     def _fit_regressors(self, groups: Sequence[Group], validation: Sequence[Group]) -> None:
         parts = (groups, validation)
         lessons, held = taught(parts, self._lesson, self.source, self.programs, self.name)
-        found = [lesson for lesson in lessons if lesson is not None]
-        if not found:
+        kept = [lesson for lesson in lessons if lesson is not None]
+        if not kept:
             raise BadInputError(
                 f"{self.name}: a group to learn from needs two programs with different seconds "
                 f"that can be described, but none of {len(groups)} has: a ranker of actions, for "
                 "example 'gbdt_actions', needs no description"
             )
         judging = [lesson for lesson in held if lesson is not None]
-        judged = self._regressors.fit(self.scores, found, judging, self.seed)
+        judged = self._regressors.fit(self.scores, kept, judging, self.seed)
         self.scale = fitted_scale(judged)
         self.strength = fitted_strength(judged, self.scale)
 

@@ -257,8 +257,8 @@ class Regressor:
         """What a line and the mean of members say."""
         matrix = columns[:, self._kept].astype(np.float32)
         correction = np.mean([member.correction(matrix) for member in members], axis=0)
-        found: FloatArray = line.scores(columns) + self._share * correction
-        return found
+        scores: FloatArray = line.scores(columns) + self._share * correction
+        return scores
 
     @property
     def _share(self) -> float:
@@ -310,10 +310,10 @@ class Regressor:
         """Everything learned."""
         if self._line is None:
             return {}
-        found: Arrays = {"kept": self._kept, "line": self._line.coefficients}
+        stored: Arrays = {"kept": self._kept, "line": self._line.coefficients}
         for number, member in enumerate(self._members):
-            found |= {f"member{number}/{name}": v for name, v in member.arrays().items()}
-        return found
+            stored |= {f"member{number}/{name}": v for name, v in member.arrays().items()}
+        return stored
 
     @classmethod
     def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], **options: Any) -> Self:

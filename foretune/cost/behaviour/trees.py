@@ -44,10 +44,10 @@ class TreeMember:
         if self.booster is None or not len(matrix):
             return np.zeros(len(matrix))
         margin = np.zeros(len(matrix))
-        found: FloatArray = self.booster.inplace_predict(matrix, base_margin=margin).astype(
+        scores: FloatArray = self.booster.inplace_predict(matrix, base_margin=margin).astype(
             np.float64
         )
-        return found
+        return scores
 
     def arrays(self) -> Arrays:
         """The trees, as ``bare_bytes`` gives them."""
@@ -199,5 +199,5 @@ def _softmax(values: FloatArray, sizes: IndexArray) -> FloatArray:
     """Within groups that stand one after the other."""
     starts = np.cumsum(sizes) - sizes
     raised = np.exp(values - np.repeat(np.maximum.reduceat(values, starts), sizes))
-    found: FloatArray = raised / np.repeat(np.add.reduceat(raised, starts), sizes)
-    return found
+    shares: FloatArray = raised / np.repeat(np.add.reduceat(raised, starts), sizes)
+    return shares

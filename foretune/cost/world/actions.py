@@ -67,10 +67,10 @@ class _Steps:
         """Rows of the steps of candidates, shape (n, steps), -1 for one that is not there."""
         columns: list[Sequence[Any]] = list(zip(*(c.decisions for c in candidates), strict=True))
         self._name_locations(columns)
-        found = np.empty((len(candidates), len(self._steps)), dtype=np.int64)
+        table = np.empty((len(candidates), len(self._steps)), dtype=np.int64)
         for at, ((step, variables), known) in enumerate(zip(self._steps, self._known, strict=True)):
             if not variables:
-                found[:, at] = self._row(step, variables, (), known)
+                table[:, at] = self._row(step, variables, (), known)
                 continue
             keys: Sequence[Any] = list(zip(*(columns[v] for v in variables), strict=True))
             # In the order of candidates: that of a set differs between processes, and what is
@@ -78,8 +78,8 @@ class _Steps:
             for key in dict.fromkeys(keys):
                 if key not in known:
                     self._row(step, variables, key, known)
-            found[:, at] = [known[key] for key in keys]
-        return found
+            table[:, at] = [known[key] for key in keys]
+        return table
 
     def slots(self, there: BoolArray) -> list[tuple[int, int, Slot]]:
         """Step, place and slot of each number that is filled in, of the steps that are there."""
@@ -128,8 +128,8 @@ class _Steps:
 
 
 def _variables(step: Step) -> tuple[int, ...]:
-    found = {arg.variable for arg in step.args if isinstance(arg, Slot)}
-    return tuple(sorted(found | ({step.switch} if step.switch >= 0 else set())))
+    variables = {arg.variable for arg in step.args if isinstance(arg, Slot)}
+    return tuple(sorted(variables | ({step.switch} if step.switch >= 0 else set())))
 
 
 class ActionBook:
@@ -228,10 +228,10 @@ class ActionBook:
             self._sketches.clear()
 
     def _of(self, sketch: Sketch) -> _Steps:
-        found = self._sketches.get(sketch.key)
-        if found is None:
-            found = self._sketches[sketch.key] = _Steps(sketch, self._numbering(sketch.axes))
-        return found
+        steps = self._sketches.get(sketch.key)
+        if steps is None:
+            steps = self._sketches[sketch.key] = _Steps(sketch, self._numbering(sketch.axes))
+        return steps
 
     def _numbering(self, axes: Mapping[str, Sequence[str]]) -> Callable[[Action], int]:
         def number(action: Action) -> int:

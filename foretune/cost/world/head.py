@@ -125,8 +125,8 @@ class Head:
         limit = self._rows.limit
         rows = ((flat - shift) * factor).clamp(-limit, limit)
         counts = torch.ones(len(flat), dtype=torch.int64, device=weight.device)
-        found: torch.Tensor = self._network(rows, counts, context)[:, 0]
-        return _SCALE * found.reshape(states.shape[:-1])
+        scores: torch.Tensor = self._network(rows, counts, context)[:, 0]
+        return _SCALE * scores.reshape(states.shape[:-1])
 
     def dump(self) -> tuple[dict[str, Any], Arrays]:
         """All of it as a JSON object and arrays."""

@@ -77,22 +77,22 @@ class World:
             aware: Whether transitions may have seen the workload in training.
             initial: Stands for z0, shape (d,): a control.
         """
-        found = np.zeros((len(candidates), self.columns), dtype=np.float32)
+        points = np.zeros((len(candidates), self.columns), dtype=np.float32)
         for at, ends in self._ends(candidates, aware, initial):
             mean = ends.mean(axis=0)
             # Of length 1, however many members there are and however far they disagree: the trees
             # have learned from single ones.
-            found[at] = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-6)
-        return rounded(found)
+            points[at] = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-6)
+        return rounded(points)
 
     def each(self, candidates: Sequence[Candidate]) -> Float32Array:
         """zT as each member predicts it, float32 of shape (members, n, d), not rounded."""
         assert self.transition is not None
         members = self.transition.config.members
-        found = np.zeros((members, len(candidates), self.columns), dtype=np.float32)
+        points = np.zeros((members, len(candidates), self.columns), dtype=np.float32)
         for at, ends in self._ends(candidates):
-            found[:, at] = ends
-        return found
+            points[:, at] = ends
+        return points
 
     def _ends(
         self,
@@ -182,8 +182,8 @@ class World:
 
 def rounded(states: Float32Array) -> Float32Array:
     """States to steps of 1/4096."""
-    found: Float32Array = (np.round(states * _GRID) / _GRID).astype(np.float32)
-    return found
+    grid: Float32Array = (np.round(states * _GRID) / _GRID).astype(np.float32)
+    return grid
 
 
 def by_workload(candidates: Sequence[Candidate]) -> list[tuple[Workload, IntArray]]:

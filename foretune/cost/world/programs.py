@@ -102,12 +102,12 @@ def measure(groups: Sequence[Group], count: int, seed: int, cache: Path | None =
     candidates = [
         candidate for candidate, _ in drawn(groups, count, seed) if steps_of(candidate.actions())
     ]
-    found = []
+    described = []
     for begin in range(0, len(candidates), _REPORT_EVERY):
-        found += vectors_of(candidates[begin : begin + _REPORT_EVERY], cache)
-        _log.info("%d of %d programs described", len(found), len(candidates))
-    kept = [at for at, vector in enumerate(found) if vector is not None]
-    vectors = [vector for vector in found if vector is not None]
+        described += vectors_of(candidates[begin : begin + _REPORT_EVERY], cache)
+        _log.info("%d of %d programs described", len(described), len(candidates))
+    kept = [at for at, vector in enumerate(described) if vector is not None]
+    vectors = [vector for vector in described if vector is not None]
     return Measured(
         [candidates[at] for at in kept],
         np.stack(vectors) if vectors else np.zeros((0, 0), np.float32),

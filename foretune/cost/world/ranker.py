@@ -214,21 +214,21 @@ class WorldRanker(GbdtActionRanker):
             self._learned_from = []
 
     def _tables(self, groups: Sequence[Group]) -> list[Table]:
-        found = super()._tables(groups)
+        tables = super()._tables(groups)
         if self.head:
             # For the head, after the trees: states are predicted once.
-            self._learned_from.append(found)
-        return found
+            self._learned_from.append(tables)
+        return tables
 
     def _learned_head(self, dimension: int) -> Head | None:
         tables, held = self._learned_from
         factors = [dimension + at for at in self._factors]
         given: dict[str, Any] = {"device": self._device, "threads": self.config.threads}
         given |= {"reads": self.head_reads, "seed": self.seed}
-        found = train_head(tables, dimension, factors, held=held, **given)
-        if found is None:
+        head = train_head(tables, dimension, factors, held=held, **given)
+        if head is None:
             _log.warning("world: no group has states to tell programs apart, so there is no head")
-        return found
+        return head
 
     def _world_of(self, groups: Sequence[Group], validation: Sequence[Group]) -> World | None:
         """The given world, or one that is learned; None where no program can be made."""
@@ -264,24 +264,24 @@ class WorldRanker(GbdtActionRanker):
 
     def described(self, programs: Sequence[Program], machine: Hardware | None) -> Float32Array:
         """phi and h of programs, shape (n, columns): zeros where the switches hide a column."""
-        found = feature_room.action_features(programs, machine)
-        found[:, self._hidden] = 0.0
-        return found
+        rows = feature_room.action_features(programs, machine)
+        rows[:, self._hidden] = 0.0
+        return rows
 
     def _states(self, candidates: Sequence[Candidate | None]) -> tuple[Float32Array, BoolArray]:
         """State columns, shape (n, d), zeros for foreign programs; which rows are legal."""
         legal = np.ones(len(candidates), dtype=bool)
         if self._world is None:
             return np.zeros((len(candidates), 0), np.float32), legal
-        found = np.zeros((len(candidates), self._world.columns), dtype=np.float32)
+        ends = np.zeros((len(candidates), self._world.columns), dtype=np.float32)
         at = [row for row, candidate in enumerate(candidates) if replayable(candidate)]
         own = [candidate for row in at if (candidate := candidates[row]) is not None]
         if not own:
-            return found, legal
-        found[at] = self._ends(own)
+            return ends, legal
+        ends[at] = self._ends(own)
         # Where TVM refuses a program, there is no state.
-        legal[at] = ~np.isnan(found[at]).any(axis=1)
-        return rounded(found), legal
+        legal[at] = ~np.isnan(ends[at]).any(axis=1)
+        return rounded(ends), legal
 
     def _ends(self, candidates: Sequence[Candidate]) -> Float32Array:
         """The state columns of candidates, shape (n, d), NaN for one that TVM refuses."""

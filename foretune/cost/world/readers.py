@@ -160,11 +160,11 @@ class FeatureReader:
 
     def actions(self, texts: Sequence[str]) -> Float32Array:
         """Counts of words by hash: of each, and of each with the first, which names the action."""
-        found = np.zeros((len(texts), _WORD_COLUMNS), dtype=np.float32)
-        for row, text in zip(found, texts, strict=True):
+        counts = np.zeros((len(texts), _WORD_COLUMNS), dtype=np.float32)
+        for row, text in zip(counts, texts, strict=True):
             for at, sign in _places(text):
                 row[at] += sign
-        return found
+        return counts
 
     def initial(self, workload: Workload) -> Float32Array:
         """From the features of the untransformed program, as a compiler for CPUs reads it."""
@@ -211,8 +211,8 @@ def _places(text: str) -> tuple[tuple[int, float], ...]:
     """Columns and signs of the words of an action; numbers are known without them."""
     kind, *words = text.split()
     named = [word for word in words if not word.lstrip("-").isdigit()]
-    found = []
+    places = []
     for word in (kind, *named, *(f"{kind} {word}" for word in named)):
         hashed = zlib.crc32(word.encode())
-        found.append((hashed % _WORD_COLUMNS, 1.0 if hashed & 0x80000000 else -1.0))
-    return tuple(found)
+        places.append((hashed % _WORD_COLUMNS, 1.0 if hashed & 0x80000000 else -1.0))
+    return tuple(places)
