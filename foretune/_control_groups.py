@@ -37,12 +37,12 @@ def _groups(controller: str, root: Path, own: Path) -> list[tuple[Path, str]]:
         lines = own.read_text().splitlines()
     except OSError:
         return []
-    found = []
+    groups = []
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
         if not controllers:
-            found.append((root, group))
+            groups.append((root, group))
         elif controller in controllers.split(","):
-            found.append((root / controller, group))
-    return found
+            groups.append((root / controller, group))
+    return groups

@@ -232,12 +232,12 @@ def require_options(what: str, options: Any) -> None:
 
 def _declared(config: type[Any]) -> dict[str, list[Any]]:
     """Bounds and choices by field: a subclass that changes a default keeps those of its base."""
-    found = {}
+    declared = {}
     for kind in filter(is_dataclass, reversed(config.__mro__)):
         for name, hint in get_type_hints(kind, include_extras=True).items():
             if limits := _limits(hint):
-                found[name] = limits
-    return found
+                declared[name] = limits
+    return declared
 
 
 def _limits(hint: Any) -> list[Any]:

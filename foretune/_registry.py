@@ -35,19 +35,19 @@ def plugin_tables() -> Tables:
 
     One that is broken adds nothing, and a warning says so.
     """
-    found: dict[str, dict[str, str]] = {}
+    merged: dict[str, dict[str, str]] = {}
     for entry in importlib.metadata.entry_points(group=PLUGINS):
         try:
             tables: Tables = entry.load().TABLES
             for group, rows in tables.items():
-                found.setdefault(group, {}).update(rows)
+                merged.setdefault(group, {}).update(rows)
         # Somebody else's module: whatever it raises, foretune must stay usable.
         except Exception as error:
             _log.warning(
                 "the plug-in %r (%s) cannot be loaded (%s: %s): repair or uninstall it",
                 entry.name, entry.value, type(error).__name__, error,
             )  # fmt: skip
-    return found
+    return merged
 
 
 class Registry(Generic[Made]):

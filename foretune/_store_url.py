@@ -94,9 +94,9 @@ def without_credentials(text: str) -> str:
     return _URL.sub(_hidden, text)
 
 
-def _hidden(found: re.Match[str]) -> str:
+def _hidden(match: re.Match[str]) -> str:
     """A user alone may be told, and parameters up to one that is a password."""
-    scheme, rest = found.groups()
+    scheme, rest = match.groups()
     user, at, place = rest.rpartition("@")
     if _PARAMETER.search(user):
         # The password has an @ itself, and goes on behind it.

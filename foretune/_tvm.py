@@ -81,9 +81,9 @@ tvm_ffi.error.register_error(KeyboardInterrupt)
 
 def versions() -> dict[str, str]:
     """Versions of TVM, its FFI package and the LLVM inside it, for environments of records."""
-    found = {"tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
+    versions = {"tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
     llvm = tvm.target.codegen.llvm_version_major(allow_none=True)
-    return found if llvm is None else {**found, "llvm": str(llvm)}
+    return versions if llvm is None else {**versions, "llvm": str(llvm)}
 
 
 def rpc() -> Any:
@@ -145,14 +145,14 @@ def children(node: Any) -> list[Any]:
     if isinstance(node, tvm.ir.Var):
         return []
     info = getattr(type(node), "__tvm_ffi_type_info__", None)
-    found: list[Any] = []
+    values: list[Any] = []
     for field in info.fields if info is not None else ():
         value = getattr(node, field.name)
         if type(value).__name__ in ("Array", "List"):
-            found += list(value)
+            values += list(value)
         elif isinstance(value, (tvm.tirx.Stmt, tvm.ir.Expr)):
-            found.append(value)
-    return [child for child in found if hasattr(type(child), "__tvm_ffi_type_info__")]
+            values.append(value)
+    return [child for child in values if hasattr(type(child), "__tvm_ffi_type_info__")]
 
 
 def rooted(function: Any) -> Any:
@@ -319,14 +319,14 @@ def _frames_without_sources() -> Iterator[None]:
     def frames(context: int = 1) -> list[inspect.FrameInfo]:
         del context
         frame: types.FrameType | None = sys._getframe(1)
-        found = []
+        kept = []
         while frame is not None:
             code = frame.f_code
-            found.append(
+            kept.append(
                 inspect.FrameInfo(frame, code.co_filename, frame.f_lineno, code.co_name, None, None)
             )
             frame = frame.f_back
-        return found
+        return kept
 
     inspect.stack, inspect.getmodule = frames, lambda *_args, **_kwargs: None  # type: ignore[assignment]
     try:

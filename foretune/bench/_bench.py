@@ -229,11 +229,11 @@ def _clear(folder: Path) -> None:
 
 
 def _programs(workloads: Sequence[str | Workload], hardware: Hardware) -> list[Workload]:
-    found: dict[str, Workload] = {}
+    programs: dict[str, Workload] = {}
     for given in workloads:
         for workload in prepare(given, hardware).workloads:
-            found.setdefault(workload.key, workload)
-    return list(found.values())
+            programs.setdefault(workload.key, workload)
+    return list(programs.values())
 
 
 class _Bench:
@@ -438,9 +438,9 @@ class _Bench:
         for row, run, pool in zip(rows, finished, pools, strict=True):
             row["compared"] = compared
             row["untuned_s"] = seconds.get(space.untuned.key)
-            found = [seconds.get(candidate.key) for candidate in pool]
-            row["curve"] = curve(run, found)
-            row["unconfirmed_s"] = unconfirmed_seconds(run, found)
+            confirmed = [seconds.get(candidate.key) for candidate in pool]
+            row["curve"] = curve(run, confirmed)
+            row["unconfirmed_s"] = unconfirmed_seconds(run, confirmed)
             best = row["curve"][-1][2] if row["curve"] else None
             self.say(
                 f"{workload.name}  {side_of(row).name}  "

@@ -89,7 +89,7 @@ def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
     for model in cost_models:
         # Where every strategy names its own, nobody else would look at them.
         resolve_names("random", model, {})
-    found: dict[Side, None] = {}
+    sides: dict[Side, None] = {}
     for given in strategies:
         name, batch = _batch_of(given)
         strategy, plus, own = name.partition("+")
@@ -102,29 +102,29 @@ def sides(strategies: Sequence[str], cost_models: Sequence[str]) -> list[Side]:
                 raise BadInputError(
                     f"{strategy} brings its own cost model, but got {name!r}: leave +{own} out"
                 )
-            found[Side(strategy, PEER_COST_MODEL)] = None
+            sides[Side(strategy, PEER_COST_MODEL)] = None
             continue
         for model in [own] if plus else cost_models:
             try:
-                found[Side(*resolve_names(strategy, model, {}), batch)] = None
+                sides[Side(*resolve_names(strategy, model, {}), batch)] = None
             except BadInputError as error:
                 raise BadInputError(
                     f"{error}; a benchmark takes peers as strategies, too: {', '.join(PEERS)}"
                 ) from error
-    return list(found)
+    return list(sides)
 
 
 def _batch_of(name: str) -> tuple[str, int | None]:
     """Takes ``@N`` off the end of a side's name; file names may have other ones."""
-    found = re.fullmatch(r"(.+)@(\d+)", name)
-    if found is None:
+    matched = re.fullmatch(r"(.+)@(\d+)", name)
+    if matched is None:
         return name, None
-    if int(found[2]) < 1:
+    if int(matched[2]) < 1:
         raise BadInputError(
-            f"`batch >= 1` must hold, but got @{found[2]} in {name!r}: leave it out for one that "
+            f"`batch >= 1` must hold, but got @{matched[2]} in {name!r}: leave it out for one that "
             "fits the trials"
         )
-    return found[1], int(found[2])
+    return matched[1], int(matched[2])
 
 
 @dataclass(frozen=True)
@@ -193,20 +193,20 @@ def curve(run: SideRun, seconds: Sequence[float | None]) -> list[list[float]]:
         run: A finished run.
         seconds: Of each of its incumbents, seconds per call; None leaves it out.
     """
-    found: list[list[float]] = []
+    points: list[list[float]] = []
     for point, value in zip(run.points, seconds, strict=True):
         if value is None:
             continue
-        while found and found[-1][0] < point.trials - 1:
-            trial = int(found[-1][0]) + 1
-            found.append([trial, run.arrivals[trial - 1], found[-1][2]])
-        if found and found[-1][0] == point.trials:
-            found.pop()
-        found.append([point.trials, point.elapsed_s, value])
-    while found and found[-1][0] < run.trials:
-        trial = int(found[-1][0]) + 1
-        found.append([trial, run.arrivals[trial - 1], found[-1][2]])
-    return found
+        while points and points[-1][0] < point.trials - 1:
+            trial = int(points[-1][0]) + 1
+            points.append([trial, run.arrivals[trial - 1], points[-1][2]])
+        if points and points[-1][0] == point.trials:
+            points.pop()
+        points.append([point.trials, point.elapsed_s, value])
+    while points and points[-1][0] < run.trials:
+        trial = int(points[-1][0]) + 1
+        points.append([trial, run.arrivals[trial - 1], points[-1][2]])
+    return points
 
 
 def unconfirmed_seconds(run: SideRun, seconds: Sequence[float | None]) -> float | None:

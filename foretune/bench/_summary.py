@@ -67,8 +67,8 @@ def geometric_mean(
     groups = rng.integers(0, len(sizes), (resamples, len(sizes)))
     drawn = sizes[groups][..., np.newaxis]
     seeds = rng.integers(0, drawn, (*groups.shape, sizes.max()))
-    found = padded[groups[..., np.newaxis], seeds] * (np.arange(sizes.max()) < drawn)
-    means = found.sum(axis=(1, 2)) / drawn.sum(axis=(1, 2))
+    taken = padded[groups[..., np.newaxis], seeds] * (np.arange(sizes.max()) < drawn)
+    means = taken.sum(axis=(1, 2)) / drawn.sum(axis=(1, 2))
     low, high = np.exp(interval(means))
     return mean, float(low), float(high)
 

@@ -135,9 +135,9 @@ def _explanations(
         )
     from foretune.explain import of_artifact
 
-    found = of_artifact(place, args.task)
-    found.sort(key=_heaviness)
-    return found[: args.top], {}, _notes(found[: args.top])
+    explanations = of_artifact(place, args.task)
+    explanations.sort(key=_heaviness)
+    return explanations[: args.top], {}, _notes(explanations[: args.top])
 
 
 def _of_directory(

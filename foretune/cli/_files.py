@@ -71,13 +71,13 @@ def files_named(*texts: str | None) -> list[Path]:
     Before → after: ``net.py:make`` → ``net.py``; ``gradient:weights=w.npz@4`` → ``w.npz``, each
     where there is such a file.
     """
-    found = []
+    files = []
     for text in filter(None, texts):
         parts = [text, *re.split(r"[:=,+@]", text)]
         parts += [text[at + 1 :] for at, letter in enumerate(text) if letter in ":=,+@"]
         parts += [text[:at] for at, letter in enumerate(text) if letter in ":=,+@"]
-        found += [Path(part) for part in dict.fromkeys(parts) if os.path.isfile(part)]
-    return found
+        files += [Path(part) for part in dict.fromkeys(parts) if os.path.isfile(part)]
+    return files
 
 
 def same_place(first: Path, second: Path) -> bool:

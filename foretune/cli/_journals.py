@@ -54,10 +54,10 @@ def _existing(place: str) -> Store:
 
     if is_url(place):
         return open_store(place, read_only=True)
-    found = _target(Path(place))
-    if not found.is_file():
-        raise BadInputError(f"there is no journal at {found}: give a journal or a work directory")
-    return open_store(found, read_only=True)
+    file = _target(Path(place))
+    if not file.is_file():
+        raise BadInputError(f"there is no journal at {file}: give a journal or a work directory")
+    return open_store(file, read_only=True)
 
 
 def _appended_to(place: str) -> Store:

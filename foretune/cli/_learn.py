@@ -307,10 +307,10 @@ def _excluded(values: Sequence[str], groups: Sequence[Group]) -> list[str]:
     from foretune.evaluate import called
 
     known = {name for group in groups for name in called(group)}
-    found: list[str] = []
+    excluded: list[str] = []
     for value in values:
-        found += [value] if value in known else split_names(value)
-    return found
+        excluded += [value] if value in known else split_names(value)
+    return excluded
 
 
 def _on_all_hardware(
@@ -328,15 +328,15 @@ def _provenance(args: argparse.Namespace, groups: Sequence[Group]) -> dict[str, 
     from foretune.evaluate import read_provenance
 
     weights = Path(args.model)
-    found: Provenance | None
+    known: Provenance | None
     try:
-        found = read_provenance(weights)
+        known = read_provenance(weights)
     except BadInputError:
         if not args.allow_seen:
             raise
-        found = None
-    if found is None:
+        known = None
+    if known is None:
         return None
     if not args.allow_seen:
-        found.refuse_seen(groups, weights)
-    return {**found.to_json(), "seen_groups": len(found.seen(groups))}
+        known.refuse_seen(groups, weights)
+    return {**known.to_json(), "seen_groups": len(known.seen(groups))}

@@ -147,14 +147,14 @@ def measured_twice(records: Iterable[Record]) -> list[tuple[Record, Record]]:
     What was read again after its audit is not repeated by it, and left out.
     """
     first: dict[tuple[str, str], Record] = {}
-    found = []
+    pairs = []
     for record in sorted(records, key=lambda record: record.time):
         key = (record.hardware, record.candidate_key)
         if record.origin != AUDIT:
             first[key] = record
         elif key in first:
-            found.append((first[key], record))
-    return found
+            pairs.append((first[key], record))
+    return pairs
 
 
 def log_ratios(pairs: Iterable[tuple[Record, Record]]) -> FloatArray:

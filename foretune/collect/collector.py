@@ -68,20 +68,20 @@ class Store:
         Args:
             workload, hardware: Keys of those wanted; all if None.
         """
-        found = self.journal.records(workload, hardware)
-        kept = {(r.workload, r.hardware, r.candidate_key, r.origin == AUDIT): r for r in found}
+        records = self.journal.records(workload, hardware)
+        kept = {(r.workload, r.hardware, r.candidate_key, r.origin == AUDIT): r for r in records}
         return list(kept.values())
 
     def candidates(self, machine: Hardware, records: Iterable[Record]) -> list[Candidate]:
         """The programs of some records of one machine, in their order."""
         spaces: dict[str, Space] = {}
-        found = []
+        candidates = []
         for record in records:
             workload = self.journal.workloads()[record.workload]
             if workload.key not in spaces:
                 spaces[workload.key] = self.space(workload, machine)
-            found.append(spaces[workload.key].candidate(record.decisions))
-        return found
+            candidates.append(spaces[workload.key].candidate(record.decisions))
+        return candidates
 
     def best(self, machine: Hardware) -> dict[str, float]:
         """Lowest seconds by workload: readings depend on it, as they did when it was collected."""

@@ -114,8 +114,8 @@ def _named(name: str) -> list[StoredWorkload]:
         return list(read_dataset(name).workloads.values())
     base, _, kind = name.partition(":")
     if base != TRAINING:
-        found = _load(name)
-        return [StoredWorkload(found, training.operator_kind(found))]
+        workload = _load(name)
+        return [StoredWorkload(workload, training.operator_kind(workload))]
     listed = [StoredWorkload(t.workload, t.kind) for t in training.training_workloads()]
     kinds = sorted({stored.kind for stored in listed})
     if ":" in name and kind not in kinds:

@@ -70,10 +70,10 @@ def reread(
                 first = {record.candidate_key: record for record in batch}
                 environment = device.environment()
                 candidates = store.candidates(machine, batch)
-                for candidate, found in device.measure(candidates, best):
+                for candidate, again in device.measure(candidates, best):
                     record = first[candidate.key]
                     alike = _alike(record.environment, environment)
-                    whole = joined(record.measurement, found, alike)
+                    whole = joined(record.measurement, again, alike)
                     kept = whole is record.measurement
                     where = record.environment if kept else environment
                     store.journal.append(Trial.of(candidate, whole, record.origin, where))

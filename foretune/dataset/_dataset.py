@@ -82,13 +82,13 @@ class Dataset:
         unmeasured = self.workloads.keys() - {workload for workload, _ in cells}
         if unmeasured:
             self.skipped[_NO_RECORD] = len(unmeasured)
-        found = []
+        groups = []
         sheets = {key: _device(hardware, devices) for key, hardware in self.hardware.items()}
         for (workload, hardware), cell in cells.items():
             group = self._group(workload, hardware, list(cell.values()), sheets[hardware])
             if group is not None:
-                found.append(group)
-        return found
+                groups.append(group)
+        return groups
 
     def _group(
         self, workload: str, hardware: str, records: list[Trial[Candidate]], device: Device | None

@@ -92,11 +92,11 @@ def read_dataset(path: str | Path) -> Dataset:
         for number in range(index.files)
         for record in reader.read(path / RECORDS.format(number))
     ]
-    found = len(records) + sum(skipped.values())
-    if found != index.records:
+    count = len(records) + sum(skipped.values())
+    if count != index.records:
         raise RecordError(
             f"data set {str(path)!r} must hold {index.records} records, as its {INDEX} says, "
-            f"but holds {found}: copy it again"
+            f"but holds {count}: copy it again"
         )
     return Dataset(workloads, hardware, sketches, records, index.environments, skipped)
 
@@ -146,9 +146,9 @@ def _rows(path: Path, schema: pa.Schema) -> Iterator[dict[str, Any]]:
     yield from rows
 
 
-def _check_columns(path: Path, found: pa.Schema, wanted: pa.Schema) -> None:
+def _check_columns(path: Path, there: pa.Schema, wanted: pa.Schema) -> None:
     """Refuses a file that lacks a column or has something else in it."""
-    held = {field.name: contents(field.type) for field in found}
+    held = {field.name: contents(field.type) for field in there}
     lacking = set(wanted.names) - held.keys()
     if lacking:
         raise RecordError(f"{path} lacks the columns {sorted(lacking)}: copy the data set again")

@@ -111,14 +111,15 @@ def _times(data: Mapping[str, Any]) -> str:
 
 
 def _trained_on(data: Mapping[str, Any]) -> str:
-    found = data.get("trained_on")
-    if found is None:
+    provenance = data.get("trained_on")
+    if provenance is None:
         return "what the weights were trained on is not known: they may have seen all of this"
-    seen = found["seen_groups"]
+    seen = provenance["seen_groups"]
     return (
-        f"weights: {found['ranker']}, trained on {found['groups']} groups of "
-        f"{len(found['training_workloads'])} workloads ({', '.join(found['data'])}; "
-        f"{found['date']}); {seen or 'none'} of the groups judged here are of workloads it has seen"
+        f"weights: {provenance['ranker']}, trained on {provenance['groups']} groups of "
+        f"{len(provenance['training_workloads'])} workloads ({', '.join(provenance['data'])}; "
+        f"{provenance['date']}); {seen or 'none'} of the groups judged here are of workloads it "
+        "has seen"
     )
 
 

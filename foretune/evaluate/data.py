@@ -61,15 +61,15 @@ def read_data(paths: Sequence[str | Path], devices: Devices | None = None) -> Me
     skipped: Counter[str] = Counter()
     places = {Path(path).resolve(): path for path in paths}
     for path, name in zip(places.values(), _names(places), strict=True):
-        found, left_out = _read(Path(path), name, devices)
+        fresh, left_out = _read(Path(path), name, devices)
         skipped.update(left_out)
-        if not found:
+        if not fresh:
             reasons = ", ".join(f"{n} {reason}" for reason, n in left_out.most_common(_SHOWN))
             raise BadInputError(
                 f"no measurement in {path} can be used ({reasons or 'it is empty'}): "
                 "give a data set of `foretune collect` or a log of a known format"
             )
-        for group in found:
+        for group in fresh:
             if came_from.setdefault(group.key, path) != path:
                 raise BadInputError(
                     f"a workload is read once for each hardware, but {came_from[group.key]} and "
@@ -77,7 +77,7 @@ def read_data(paths: Sequence[str | Path], devices: Devices | None = None) -> Me
                     "data sets with `foretune collect --pack`, or give the folder with all logs "
                     "of that hardware"
                 )
-        groups += found
+        groups += fresh
     return MeasuredData(tuple(groups), skipped, tuple(map(str, paths)))
 
 

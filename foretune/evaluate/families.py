@@ -24,11 +24,11 @@ def family(group: Group) -> str:
 
 def families(groups: Iterable[Group]) -> dict[str, str]:
     """The family of every workload; one of its groups with a program is enough to know it."""
-    found: dict[str, str] = {}
+    known: dict[str, str] = {}
     for group in groups:
-        if group.workload not in found or program_of(group) is not None:
-            found[group.workload] = family(group)
-    return found
+        if group.workload not in known or program_of(group) is not None:
+            known[group.workload] = family(group)
+    return known
 
 
 def computation_of(group: Group) -> str:

@@ -295,14 +295,14 @@ class _Run:
     def _broken_down(
         self, keys: Sequence[str], judged: Sequence[GroupMetrics], resamples: int
     ) -> dict[str, Any]:
-        found = {}
+        parts = {}
         for key in sorted(set(keys)):
             at = [i for i, other in enumerate(keys) if other == key]
             groups = [self.groups[i] for i in at]
             bootstrap = Bootstrap([g.workload for g in groups], self._seed, resamples)
             metrics = summarise(groups, [judged[i] for i in at], bootstrap)
-            found[key] = {"groups": len(groups), "metrics": metrics}
-        return found
+            parts[key] = {"groups": len(groups), "metrics": metrics}
+        return parts
 
 
 def _part_json(part: Split) -> dict[str, Any]:

@@ -254,9 +254,9 @@ def _kinds(groups: Sequence[Group], family_of: Mapping[str, str]) -> dict[str, s
 
 def _by_kind(kind_of: Mapping[str, str], seed: int) -> list[str]:
     """Families, kind after kind, in random order within a kind."""
-    found = sorted(kind_of)
-    order = np.random.default_rng(seed).permutation(len(found))
-    return sorted((found[i] for i in order.tolist()), key=lambda name: kind_of[name])
+    names = sorted(kind_of)
+    order = np.random.default_rng(seed).permutation(len(names))
+    return sorted((names[i] for i in order.tolist()), key=lambda name: kind_of[name])
 
 
 def _fold_count(folds: int | None, available: int, what: str) -> int:

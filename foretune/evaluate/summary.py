@@ -80,12 +80,12 @@ def summarise(
         judged: Of each group.
         bootstrap: Made for these groups.
     """
-    found = {f"top{k}": bootstrap.mean(_at([one.ratio for one in judged], k)) for k in REPORTED}
+    metrics = {f"top{k}": bootstrap.mean(_at([one.ratio for one in judged], k)) for k in REPORTED}
     for name in ("pair_accuracy", "kendall_tau", "ndcg16"):
-        found[name] = bootstrap.mean([getattr(one, name) for one in judged])
+        metrics[name] = bootstrap.mean([getattr(one, name) for one in judged])
     for k in REPORTED:
-        found |= _other_definitions(groups, judged, bootstrap, k)
-    return found
+        metrics |= _other_definitions(groups, judged, bootstrap, k)
+    return metrics
 
 
 def curve(judged: Sequence[GroupMetrics], bootstrap: Bootstrap) -> list[dict[str, Any]]:

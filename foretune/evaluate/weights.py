@@ -99,12 +99,12 @@ class Provenance:
         Raises:
             BadInputError: There are such groups.
         """
-        found = self.seen(groups)
-        if found:
-            seen = sorted({group.name for group in found})
+        known = self.seen(groups)
+        if known:
+            seen = sorted({group.name for group in known})
             raise BadInputError(
                 f"{path} was trained on workloads of this data ({listed(seen, 5)}; "
-                f"{len(found)} of {len(groups)} groups): give other data, leave them out with "
+                f"{len(known)} of {len(groups)} groups): give other data, leave them out with "
                 "--exclude, or take the flattered figures with --allow-seen"
             )
 
@@ -238,8 +238,8 @@ def read_provenance(weights: str | Path) -> Provenance:
             "or train again with `foretune train`"
         )
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        schema = found.pop("schema")
+        held = json.loads(path.read_text(encoding="utf-8"))
+        schema = held.pop("schema")
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise RecordError(f"{path} cannot be read ({error!r}): train again") from error
     if schema != SCHEMA:
@@ -247,13 +247,13 @@ def read_provenance(weights: str | Path) -> Provenance:
             f"{path}: schema must be {SCHEMA!r}, but is {schema!r}: train again"
         )
     known = Provenance.__dataclass_fields__.keys()
-    lacking = known - _ADDED - found.keys()
+    lacking = known - _ADDED - held.keys()
     if lacking:
         raise RecordError(f"{path} lacks {', '.join(sorted(lacking))}: train again")
     for name in ("training_workloads", "validation_workloads", "training_signatures"):
-        if not isinstance(found[name], list):
-            raise RecordError(f"{path}: {name} must be a list, but is {found[name]!r}: train again")
-    provenance = Provenance(**{name: found[name] for name in known & found.keys()})
+        if not isinstance(held[name], list):
+            raise RecordError(f"{path}: {name} must be a list, but is {held[name]!r}: train again")
+    provenance = Provenance(**{name: held[name] for name in known & held.keys()})
     if provenance.digest != _digest(weights):
         raise BadInputError(
             f"{path} describes other weights than {weights}: put back what lay beside it, or train "
@@ -272,10 +272,10 @@ def _digest(path: Path) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in _PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -59,7 +59,7 @@ def _tuning(
     best = best_of_space(space or Space.generate(sketch.workload, sketch.hardware), device)
     if best is None:
         return []
-    found, seconds, judged_ones = best
+    changed, seconds, judged_ones = best
     gain = explained.predicted_s / seconds
     if gain < _WORTH_TUNING:
         return []
@@ -67,7 +67,7 @@ def _tuning(
         f"tune: of {judged_ones} schedules of the space the best is predicted {gain:.2f} times as "
         f"fast ({1e6 * seconds:.3g} us, this one {1e6 * explained.predicted_s:.3g} us)"
     )
-    return [Advice(text, "", gain, found.decisions, found.sketch.key)]
+    return [Advice(text, "", gain, changed.decisions, changed.sketch.key)]
 
 
 def _changes(explained: Explanation, candidate: Candidate, device: Device) -> list[Advice]:
@@ -106,24 +106,24 @@ def general(explained: Explanation, device: Device) -> list[str]:
     by_bound = _of_cpu(explained, device) if device.has_cores else _of_gpu(explained, device)
     # What is predicted for the bound alone cannot be more than all of it.
     wrong = explained.seconds is not None and explained.share_of_bound > ABOVE
-    found = [f"if that is so: {by_bound}" if wrong else by_bound]
+    advice = [f"if that is so: {by_bound}" if wrong else by_bound]
     if _low(scores, "coalescing_score"):
-        found.append(
+        advice.append(
             f"only {100 * (scores['coalescing_score'] or 0):.0f} % of the bytes of the cache lines "
             "that are moved are used: let the innermost loop run along the last dimension, or pack "
             "the operand"
         )
     if _low(scores, "lane_efficiency_score") and explained.bound in ("arithmetic", "instructions"):
-        found.append(
+        advice.append(
             "vector lanes stay empty: give the innermost (vectorised) loop a multiple of "
             f"{_lanes(device):.0f} iterations over contiguous data"
         )
     if _low(scores, "register_score"):
-        found.append(
+        advice.append(
             f"{numbers.get('registers_needed', float('nan')):.0f} values are alive in the inner "
             "loops, more than there are registers: make the inner tile smaller"
         )
-    return found
+    return advice
 
 
 def _low(scores: Mapping[str, float | None], name: str) -> bool:

@@ -37,15 +37,15 @@ def assumed(device: Device, hardware: Hardware | None = None) -> dict[str, float
         hardware: What it was made of, if it was probed: its figures may be open, too.
     """
     known = device.factors
-    found = {name: device.value(name) for name in _OPEN[device.kind] if name not in known}
+    figures = {name: device.value(name) for name in _OPEN[device.kind] if name not in known}
     if any(clock in known for clock in _CLOCKS):
-        found.pop("boost_mhz", None)
+        figures.pop("boost_mhz", None)
     if device.has_cores:
-        if "memory_gb_per_s" in found:
-            found["memory_gb_per_s"] = machine_of(device).memory / 1e9
+        if "memory_gb_per_s" in figures:
+            figures["memory_gb_per_s"] = machine_of(device).memory / 1e9
         if hardware is not None and device.key == hardware.key:
-            found |= _of_probed(device, hardware)
-    return found
+            figures |= _of_probed(device, hardware)
+    return figures
 
 
 def _of_probed(device: Device, hardware: Hardware) -> dict[str, float]:

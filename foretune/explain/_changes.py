@@ -79,14 +79,14 @@ def best_changes(
         Number of the variable, the changed candidate, and how many times as fast it is predicted
         to be; those that are not predicted to be faster are left out.
     """
-    found = [(n, c) for n, c in neighbours(candidate) if allowed(n)]
-    candidates = [candidate, *(c for _, c in found)]
+    changes = [(n, c) for n, c in neighbours(candidate) if allowed(n)]
+    candidates = [candidate, *(c for _, c in changes)]
     seconds = np.full(len(candidates), np.nan)
     for rows, behaviour in judged(candidates, device):
         seconds[rows] = behaviour.seconds
     gains = seconds[0] / seconds[1:]
     best: dict[int, tuple[int, Candidate, float]] = {}
-    for (number, changed), gain in zip(found, gains.tolist(), strict=True):
+    for (number, changed), gain in zip(changes, gains.tolist(), strict=True):
         if gain > max(1.0, best[number][2] if number in best else 0.0):
             best[number] = (number, changed, gain)
     return sorted(best.values(), key=lambda change: -change[2])

@@ -44,10 +44,10 @@ def require_perf() -> str:
     Raises:
         NoCountersError: It is not installed.
     """
-    found = shutil.which("perf")
-    if found is None:
+    path = shutil.which("perf")
+    if path is None:
         raise NoCountersError("perf is not installed: install linux-perf (linux-tools)")
-    return found
+    return path
 
 
 def parse(text: str) -> dict[str, float]:

@@ -100,17 +100,17 @@ def explain_each(
         device_for: What a kernel is judged for.
         advice: As for ``explain``.
     """
-    found, left_out = [], {}
+    explanations, left_out = [], {}
     named = Counter(kernel.name for kernel in kernels)
     for kernel in kernels:
         try:
-            found.append(explain(kernel, device_for(kernel), advice))
+            explanations.append(explain(kernel, device_for(kernel), advice))
         except ForetuneError as error:
             several = named[kernel.name] > 1
             left_out[called_on(kernel.name, kernel.hardware) if several else kernel.name] = str(
                 error
             )
-    return found, left_out
+    return explanations, left_out
 
 
 def called_on(name: str, hardware: Hardware) -> str:

@@ -90,14 +90,14 @@ def of_artifact(library: Path, task: str | None = None) -> list[Explanation]:
             "make it anew with `foretune tune -o`"
         )
     try:
-        found = [Explanation.from_json(entry) for entry in entries]
+        explanations = [Explanation.from_json(entry) for entry in entries]
     except (KeyError, TypeError) as error:
         raise BadInputError(
             f"{library.with_suffix('.json')}: 'kernels' cannot be read ({error!r}): compile the "
             "artifact again"
         ) from error
-    wanted = _named({one.key: one.name for one in found}, task)
-    return [one for one in found if one.key in wanted]
+    wanted = _named({one.key: one.name for one in explanations}, task)
+    return [one for one in explanations if one.key in wanted]
 
 
 def of_source(
@@ -160,11 +160,11 @@ def _named(names: Mapping[str, str], task: str | None) -> set[str]:
     """Keys of what goes by a name; of everything where there is none."""
     if task is None:
         return set(names)
-    found = {key for key, name in names.items() if task in (key, name)}
-    if not found and not names:
+    chosen = {key for key, name in names.items() if task in (key, name)}
+    if not chosen and not names:
         raise BadInputError(f"there is no task {task!r}, nor any other: leave --task out")
-    if not found:
+    if not chosen:
         raise BadInputError(
             f"there is no task {task!r}: choose from {listed(sorted(set(names.values())))}"
         )
-    return found
+    return chosen

@@ -38,9 +38,9 @@ class Memory(Generic[Kept]):
     def __getitem__(self, key: str) -> Kept:
         return self._rows[key]
 
-    def remember(self, found: Mapping[str, Kept]) -> None:
+    def remember(self, made: Mapping[str, Kept]) -> None:
         """Takes programs in, or notes that they were used; forgets what does not fit."""
-        for key, rows in found.items():
+        for key, rows in made.items():
             if key in self._rows:
                 self.bytes -= _size(self._rows[key])
             self._rows[key] = rows

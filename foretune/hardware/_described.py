@@ -81,8 +81,8 @@ def device_of(hardware: Hardware, extra: Devices | None = None) -> Device:
 
 def described_by(hardware: Hardware, devices: Devices) -> Hardware:
     """The hardware with the data sheet that a user's file has under its name; as it is without."""
-    found = devices.find(hardware.name)
-    return hardware if found is None else replace(hardware, device=found)
+    device = devices.find(hardware.name)
+    return hardware if device is None else replace(hardware, device=device)
 
 
 def _part_of(known: Device, hardware: Hardware) -> Device:
@@ -135,11 +135,11 @@ def _probed_cpu(hardware: Hardware) -> Device:
 
 
 def _measured(hardware: Hardware) -> dict[str, float]:
-    found = {
+    figures = {
         "peak_fp32_gflops": hardware.peak_gflops,
         "memory_gb_per_s": hardware.bandwidth_gbs,
     }
-    return {name: value for name, value in found.items() if value > 0}
+    return {name: value for name, value in figures.items() if value > 0}
 
 
 def _in_range(factors: Mapping[str, float]) -> dict[str, float]:

@@ -130,9 +130,9 @@ def device(name: str, extra: Devices | None = None) -> Device:
     Raises:
         BadInputError: Nothing is called so; names that look alike are listed.
     """
-    found = find_device(name, extra)
-    if found is not None:
-        return found
+    known = find_device(name, extra)
+    if known is not None:
+        return known
     near = [key for each in (extra, known_devices()) if each is not None for key in each.near(name)]
     likely = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
     raise BadInputError(
@@ -164,11 +164,11 @@ def read_devices(path: str | os.PathLike[str]) -> Devices:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON, none of whose keys stands there twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
         raise ValueError(f"{twice!r} stands there twice")
-    return found
+    return entries
 
 
 def _devices_of(data: Any, where: str, table: Devices | None) -> Devices:

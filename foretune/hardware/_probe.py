@@ -313,11 +313,11 @@ def _caches(root: Path = Path("/sys/devices/system/cpu")) -> tuple[int, int, int
 
 def _parse_bytes(text: str) -> int:
     """Bytes of ``"32K"``, ``"32768"`` or lscpu's ``"64 KiB (2 instances)"`` (of one instance)."""
-    found = re.match(r"\s*([\d.]+)\s*([KMG]?)(?:i?B)?\s*(?:\((\d+) instances?\))?", text)
-    if not found:
+    matched = re.match(r"\s*([\d.]+)\s*([KMG]?)(?:i?B)?\s*(?:\((\d+) instances?\))?", text)
+    if not matched:
         return 0
-    scale = 1024 ** " KMG".index(found[2] or " ")
-    return int(float(found[1]) * scale) // int(found[3] or 1)
+    scale = 1024 ** " KMG".index(matched[2] or " ")
+    return int(float(matched[1]) * scale) // int(matched[3] or 1)
 
 
 def _quota(root: Path = ROOT, own: Path = OWN) -> float | None:

@@ -69,5 +69,5 @@ def _settings(path: Path, address: str) -> Any:
 
 
 def _folder(path: Path) -> dict[str, Any]:
-    found = {each.name: each.stat() for each in sorted(path.iterdir()) if each.is_file()}
-    return {"files": [(name, at.st_size, at.st_mtime_ns) for name, at in found.items()]}
+    files = {each.name: each.stat() for each in sorted(path.iterdir()) if each.is_file()}
+    return {"files": [(name, at.st_size, at.st_mtime_ns) for name, at in files.items()]}

@@ -158,8 +158,8 @@ class LocalModel(LanguageModel):
         else:
             text = "\n\n".join(m["content"] for m in messages) + "\n\n"
         # A template writes special tokens itself, the one at the beginning among them.
-        found = self._tokenizer(text, return_tensors="pt", add_special_tokens=not templated)
-        return found["input_ids"]
+        tokens = self._tokenizer(text, return_tensors="pt", add_special_tokens=not templated)
+        return tokens["input_ids"]
 
 
 def _seed_of(messages: Sequence[Message]) -> int:

@@ -216,12 +216,12 @@ class Session:
     def _is_settled(self, asked: Question) -> bool:
         """Whether the model need not be called for a question, or must not."""
         if self._replay is None:
-            found = self._transcript.find(asked.key)
+            outcome = self._transcript.find(asked.key)
         else:
-            found = self._replay.outcome(asked.key, asked.nth)
-        if found is not None:
+            outcome = self._replay.outcome(asked.key, asked.nth)
+        if outcome is not None:
             self.usage.cached += 1
-            asked.set_result(found)
+            asked.set_result(outcome)
         elif self._replay is not None or self.given_up or self._closing.is_set():
             self._go_without(asked, self.reason)
         return asked.done()

@@ -220,8 +220,8 @@ class Transcript:
 
 def _version_of(schema: Any) -> int:
     """Of the schema of a line; 0 for what is none of a transcript's."""
-    found = re.fullmatch(r"foretune\.llm/(\d{1,9})", schema) if isinstance(schema, str) else None
-    return int(found[1]) if found else 0
+    matched = re.fullmatch(r"foretune\.llm/(\d{1,9})", schema) if isinstance(schema, str) else None
+    return int(matched[1]) if matched else 0
 
 
 def _answer(data: Mapping[str, Any]) -> Answer:
@@ -286,7 +286,7 @@ class Replay(LanguageModel):
         Raises:
             LlmError: These messages are not in the transcript.
         """
-        found = self.outcome(key_of(messages, self.name, self.settings), 0)
-        if found is None:
+        answer = self.outcome(key_of(messages, self.name, self.settings), 0)
+        if answer is None:
             raise LlmError("the transcript has no answer to these messages")
-        return found
+        return answer

@@ -141,10 +141,10 @@ def _workloads(request: dict[str, Any]) -> list[tuple[str, Any, int]]:
     from foretune.hardware import Hardware
     from foretune.tuning import prepare
 
-    found = prepare(request["model"], Hardware.from_json(request["hardware"])).workloads
+    workloads = prepare(request["model"], Hardware.from_json(request["hardware"])).workloads
     # Whole or not there: the child may be killed at any time.
-    write_json(Path(request["tasks"]), [w.key for w in found])
-    return [(w.name, w.module, w.weight) for w in found]
+    write_json(Path(request["tasks"]), [w.key for w in workloads])
+    return [(w.name, w.module, w.weight) for w in workloads]
 
 
 if __name__ == "__main__":

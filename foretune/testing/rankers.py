@@ -218,7 +218,7 @@ def nest_batches(
     C[i, j] += A[i, k] * B[k, j], tiled as the decisions say; the second sketch sums in a buffer of
     its own, which a second statement copies.
     """
-    found = []
+    batches = []
     for cached in (False, True):
         rows = [
             row
@@ -227,8 +227,8 @@ def nest_batches(
         ]
         if rows:
             own = [candidates[row] for row in rows]
-            found.append((np.array(rows, dtype=np.intp), _nests(own, cached)))
-    return found
+            batches.append((np.array(rows, dtype=np.intp), _nests(own, cached)))
+    return batches
 
 
 _LOOPS = ("i0", "j0", "i1", "j1", "k0", "i2", "j2", "k1", "i3", "j3")
@@ -459,8 +459,8 @@ def check_prepare(subject: Subject) -> None:
     ranker = subject.make(seed=0)
     ranker.prepare(iter([*groups, nest_group(UNSEEN_SHAPES[0], 16)]))
     ranker.fit(groups)
-    found = score_group(ranker, nest_group(UNSEEN_SHAPES[0], 16))
-    scores = [float(score) for score in np.nan_to_num(found, nan=-1e6)]
+    scored = score_group(ranker, nest_group(UNSEEN_SHAPES[0], 16))
+    scores = [float(score) for score in np.nan_to_num(scored, nan=-1e6)]
     assert scores == _scores(subject), "a ranker that was prepared learns something else"
 
 
@@ -507,9 +507,9 @@ def check_learns(subject: Subject) -> None:
     ranker = subject.make(seed=0)
     ranker.fit(training_groups(), unseen_groups(24)[:1])
     groups = unseen_groups()
-    found = [pair_accuracy(score_group(ranker, group), group.seconds) for group in groups]
+    accuracies = [pair_accuracy(score_group(ranker, group), group.seconds) for group in groups]
     known = [pair_accuracy(_fit_of(group), group.seconds) for group in groups]
-    accuracy, least = float(np.mean(found)), float(np.mean(known)) + 0.03
+    accuracy, least = float(np.mean(accuracies)), float(np.mean(known)) + 0.03
     assert accuracy > least, (
         f"only {accuracy:.0%} of the pairs of unseen shapes are ordered right, where machine_fit, "
         f"which learns nothing, has {least - 0.03:.0%}"
@@ -529,8 +529,8 @@ def _fitted(subject: Subject) -> Ranker:
 
 
 def _scores(subject: Subject) -> list[float]:
-    found = score_group(_fitted(subject), nest_group(UNSEEN_SHAPES[0], 16))
-    return [float(score) for score in np.nan_to_num(found, nan=-1e6)]
+    scored = score_group(_fitted(subject), nest_group(UNSEEN_SHAPES[0], 16))
+    return [float(score) for score in np.nan_to_num(scored, nan=-1e6)]
 
 
 def _is_legal(program: Program) -> bool:

@@ -66,8 +66,8 @@ def gather(matrix: Tensor, x: Tensor) -> Tensor:
     """What each node hears of its neighbours: (n, n) times (n, b, C)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found: Tensor = torch.sparse.mm(matrix, x.reshape(len(x), -1))
-    return found.view_as(x)
+        gathered: Tensor = torch.sparse.mm(matrix, x.reshape(len(x), -1))
+    return gathered.view_as(x)
 
 
 class Sage(nn.Module):
@@ -89,14 +89,14 @@ class Sage(nn.Module):
 
     def forward(self, x: Tensor, neighbours: Neighbours) -> Tensor:
         """(n, b, C) -> (n, b, out)."""
-        found = self.own(x)
+        mixed = self.own(x)
         for at, (matrix, heard) in enumerate(zip(neighbours.matrices, self.heard, strict=True)):
             if self._paper:
-                found = found + heard(gather(matrix, functional.gelu(self.told[at](x))))
+                mixed = mixed + heard(gather(matrix, functional.gelu(self.told[at](x))))
             else:
                 # A mean of products is the product of the mean, and narrower.
-                found = found + gather(matrix, heard(x))
-        return functional.normalize(found, dim=-1) if self._paper else found
+                mixed = mixed + gather(matrix, heard(x))
+        return functional.normalize(mixed, dim=-1) if self._paper else mixed
 
 
 class ChannelAttention(nn.Module):
@@ -193,9 +193,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, neighbours: Neighbours, anchors: int) -> Tensor:
         """(n, b, C) -> (n, b, C)."""
-        found = self.mix(self.sage(self.norm(x), neighbours), anchors)
-        found = x + functional.gelu(found) if self._before else functional.gelu(x + found)
-        dropped: Tensor = self.dropout(found)
+        mixed = self.mix(self.sage(self.norm(x), neighbours), anchors)
+        mixed = x + functional.gelu(mixed) if self._before else functional.gelu(x + mixed)
+        dropped: Tensor = self.dropout(mixed)
         return dropped
 
 

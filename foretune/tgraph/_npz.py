@@ -110,11 +110,11 @@ class NpzFile:
         self.require(key)
         try:
             with self._zip.open(f"{key}.npy") as file:
-                found, _, dtype = _read_header(file)
+                held, _, dtype = _read_header(file)
         except _UNREADABLE as error:
             raise self._unreadable(error, key) from error
-        self._check(key, found, dtype, shape)
-        return found
+        self._check(key, held, dtype, shape)
+        return held
 
     def rows(self, key: str) -> Iterator[Array]:
         """An array in pieces: some rows at a time, all of its other axes whole.
@@ -138,10 +138,10 @@ class NpzFile:
         except _UNREADABLE as error:
             raise self._unreadable(error, key) from error
 
-    def wrong(self, key: str, wanted: str, found: str) -> BadInputError:
+    def wrong(self, key: str, wanted: str, held: str) -> BadInputError:
         """The error for an array that holds something else than it must."""
         return BadInputError(
-            f"{self._path}: {key} must hold {wanted}, but holds {found}: give a file of TpuGraphs"
+            f"{self._path}: {key} must hold {wanted}, but holds {held}: give a file of TpuGraphs"
         )
 
     def _array(self, key: str) -> Array:
@@ -153,16 +153,16 @@ class NpzFile:
             raise self._unreadable(error, key) from error
 
     def _check(
-        self, key: str, found: Sequence[int], dtype: np.dtype[Any], wanted: Sequence[int | None]
+        self, key: str, held: Sequence[int], dtype: np.dtype[Any], wanted: Sequence[int | None]
     ) -> None:
         if dtype.kind not in "biuf":
             raise self.wrong(key, "numbers", f"values of type {dtype}")
-        if len(found) != len(wanted) or any(
-            w is not None and f != w for f, w in zip(found, wanted, strict=True)
+        if len(held) != len(wanted) or any(
+            w is not None and f != w for f, w in zip(held, wanted, strict=True)
         ):
             shape = ", ".join("any" if w is None else str(w) for w in wanted)
             raise BadInputError(
-                f"{self._path}: {key} must have shape ({shape}), but has {tuple(found)}: give a "
+                f"{self._path}: {key} must have shape ({shape}), but has {tuple(held)}: give a "
                 "file of TpuGraphs"
             )
 

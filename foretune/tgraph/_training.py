@@ -76,21 +76,21 @@ class Loaded:
         device: torch.device,
     ) -> None:
         self.graph, self.device = graph, device
-        found = prepare(graph, config.hops, config.repad)
-        self.nodes = _tensors(found, scalers.nodes, config, device)
+        prepared = prepare(graph, config.hops, config.repad)
+        self.nodes = _tensors(prepared, scalers.nodes, config, device)
         self._choices = scalers.choices
         self._anchors = self._compared_with(config)
 
     def features(self, rows: IndexArray) -> Tensor:
         """What configurations are to the network: anchors, then ``rows``."""
-        found = np.concatenate([self._anchors, self._read(self.graph.configurations, rows)])
-        return torch.from_numpy(found).to(self.device)
+        read = np.concatenate([self._anchors, self._read(self.graph.configurations, rows)])
+        return torch.from_numpy(read).to(self.device)
 
     def scores(self, network: nn.Module, rows: IndexArray) -> Tensor:
         """Scores of some configurations in one pass, without those of the anchors."""
         count = len(self._anchors)
-        found: Tensor = network(self.nodes, self.features(rows), count)
-        return found[count:]
+        scores: Tensor = network(self.nodes, self.features(rows), count)
+        return scores[count:]
 
     def _read(self, configurations: Any, rows: IndexArray) -> Array:
         """Layouts as whole numbers of shape (rows, nc, 18), or scaled tiles of shape (rows, 24)."""
@@ -110,15 +110,15 @@ class Loaded:
 
 
 def _tensors(
-    found: Prepared, scaler: Scaler, config: TGraphConfig, device: torch.device
+    prepared: Prepared, scaler: Scaler, config: TGraphConfig, device: torch.device
 ) -> NodeTensors:
-    edges = torch.from_numpy(found.edges).to(device)
+    edges = torch.from_numpy(prepared.edges).to(device)
     return NodeTensors(
-        torch.from_numpy(scaler(found.numbers)).to(device),
-        torch.from_numpy(found.layout).to(device),
-        torch.from_numpy(found.opcode).to(device),
-        torch.from_numpy(found.configurable).to(device),
-        Neighbours.of(edges, len(found.numbers), config),
+        torch.from_numpy(scaler(prepared.numbers)).to(device),
+        torch.from_numpy(prepared.layout).to(device),
+        torch.from_numpy(prepared.opcode).to(device),
+        torch.from_numpy(prepared.configurable).to(device),
+        Neighbours.of(edges, len(prepared.numbers), config),
     )
 
 
@@ -169,11 +169,11 @@ def scored_once(
 
 
 def _in_chunks(network: nn.Module, loaded: Loaded, rows: IndexArray, chunk: int) -> FloatArray:
-    found = [
+    parts = [
         loaded.scores(network, rows[at : at + chunk]).double().cpu().numpy()
         for at in range(0, len(rows), chunk)
     ]
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 def train(
@@ -259,11 +259,11 @@ class Run:
         self._optimiser.zero_grad()
         scores = loaded.scores(self.network, rows)
         times = torch.from_numpy(runtime).to(scores.device)
-        found = self._config.compared(scores, times)
-        found.backward()  # type: ignore[no-untyped-call]
+        loss = self._config.compared(scores, times)
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.network.parameters(), self._config.clip)
         self._optimiser.step()
-        return found.item()
+        return loss.item()
 
     def look(self, step: int, total: int) -> None:
         """Called after every step of training."""
@@ -274,23 +274,23 @@ class Run:
 
     def quality(self) -> float:
         """tau, or the tile metric, of the validation graphs; NaN without any."""
-        found = []
+        values = []
         for loaded, part in self._validation:
             scores = score(self.network, loaded, part.rows, self._config)
             if part.graph.kind == LAYOUT:
-                found.append(metrics.agreement(scores, part.runtime)[0])
+                values.append(metrics.agreement(scores, part.runtime)[0])
             else:
-                found.append(metrics.tile_metrics(scores, part.runtime)["m_tile"])
-        known = [value for value in found if not math.isnan(value)]
+                values.append(metrics.tile_metrics(scores, part.runtime)["m_tile"])
+        known = [value for value in values if not math.isnan(value)]
         return float(np.mean(known)) if known else math.nan
 
     def spread(self) -> float:
         """The mean deviation of scores within a graph."""
-        found = []
+        spreads = []
         for loaded, part in zip(self._loaded, self._parts, strict=True):
             rows = some(part, _SPREAD_OVER, self._rng).rows
-            found.append(score(self.network, loaded, rows, self._config).std())
-        return float(np.mean(found))
+            spreads.append(score(self.network, loaded, rows, self._config).std())
+        return float(np.mean(spreads))
 
 
 def some(part: Part, count: int, rng: np.random.Generator) -> Part:

@@ -78,13 +78,13 @@ def slowdown(scores: FloatArray, runtime: FloatArray, picks: int) -> float:
 
 def interval(values: Sequence[float], seed: int = 0) -> dict[str, float]:
     """``mean`` over graphs with ``low`` and ``high``, its 95 % bootstrap interval; NaN left out."""
-    found = np.array([value for value in values if not np.isnan(value)])
-    if not len(found):
+    known = np.array([value for value in values if not np.isnan(value)])
+    if not len(known):
         return dict.fromkeys(("mean", "low", "high"), float("nan"))
     rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(found), size=(_RESAMPLES, len(found)))
-    low, high = np.percentile(found[drawn].mean(axis=1), [2.5, 97.5])
-    return {"mean": float(found.mean()), "low": float(low), "high": float(high)}
+    drawn = rng.integers(len(known), size=(_RESAMPLES, len(known)))
+    low, high = np.percentile(known[drawn].mean(axis=1), [2.5, 97.5])
+    return {"mean": float(known.mean()), "low": float(low), "high": float(high)}
 
 
 def _tied(ranks: IndexArray) -> int:

@@ -116,12 +116,12 @@ class TGraph:
         from foretune._torch import choose_device
         from foretune.tgraph._training import Loaded, score
 
-        found = np.arange(len(graph.configurations)) if rows is None else rows
-        total = np.zeros(len(found))
+        chosen = np.arange(len(graph.configurations)) if rows is None else rows
+        total = np.zeros(len(chosen))
         place = choose_device(device)
         for member in self.kept:
             loaded = Loaded(graph, member.scalers, self.config, place)
-            scores = score(_network(self, member, place), loaded, found, self.config, seed)
+            scores = score(_network(self, member, place), loaded, chosen, self.config, seed)
             scale = member.spread if self.config.average == "scaled" else 1.0
             total += scores / max(scale, 1e-12)
         return total / len(self.kept)
@@ -253,13 +253,13 @@ def best(members: Sequence[Member], count: int) -> tuple[Member, ...]:
 
 def fold_figures(members: Sequence[Member]) -> dict[str, Any]:
     """Validation of all members, and what the choice of the best four would make of it."""
-    found = [member.validation for member in members]
+    figures = [member.validation for member in members]
     return {
         "folds": [
             {"left_out": list(member.left_out), "validation": member.validation}
             for member in members
         ],
-        "all": float(np.mean(found)),
+        "all": float(np.mean(figures)),
         "best_four": float(np.mean([member.validation for member in best(members, 4)])),
     }
 

@@ -60,12 +60,12 @@ def _parse(name: str, data: bytes) -> Any:
     """A message, or None if the bytes are none."""
     from google.protobuf.message import DecodeError
 
-    found = message(name)()
+    parsed = message(name)()
     try:
-        found.ParseFromString(data)
+        parsed.ParseFromString(data)
     except (DecodeError, UnicodeDecodeError):
         return None
-    return found
+    return parsed
 
 
 def _tiled(one: Any) -> bool:

@@ -73,21 +73,21 @@ def read_graphs(path: Path) -> list[Graph]:
 
 def _joined(graphs: Sequence[Graph]) -> list[Graph]:
     """The same with graphs of ours as one where they are of one network, measured alike."""
-    found: list[Graph] = []
+    joined: list[Graph] = []
     places: dict[tuple[str, str], int] = {}
     for graph in graphs:
         if not isinstance(graph, LayoutGraph) or not graph.made:
-            found.append(graph)
+            joined.append(graph)
             continue
         name = graph.name.rpartition("/")[2]
-        at = places.setdefault((name, graph.made), len(found))
-        if at == len(found):
-            found.append(graph)
+        at = places.setdefault((name, graph.made), len(joined))
+        if at == len(joined):
+            joined.append(graph)
             continue
-        first = found[at]
+        first = joined[at]
         assert isinstance(first, LayoutGraph)
-        found[at] = _together(name, first, graph)
-    return found
+        joined[at] = _together(name, first, graph)
+    return joined
 
 
 def _together(name: str, one: LayoutGraph, other: LayoutGraph) -> LayoutGraph:

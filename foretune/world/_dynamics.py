@@ -293,16 +293,16 @@ class Member(nn.Module):
         """
         initial = states = self.begin(states)
         tuned = self.tuned(initial)
-        total, found, totals = torch.zeros_like(initial), [], []
+        total, reached, totals = torch.zeros_like(initial), [], []
         # Rows of all steps at once: what they add to the gradients of the table is added once.
         steps = table.rows(actions.T.reshape(-1)).parts(len(actions))
         for own, there in zip(steps, mask.T, strict=True):
             states = torch.where(there[:, None], self.step(states, own, tuned), states)
-            found.append(states)
+            reached.append(states)
             if self.join is not None:
                 total = torch.addcmul(total, own.vector, there[:, None].to(total))
                 totals.append(total)
-        ends = torch.stack(found, dim=1)
+        ends = torch.stack(reached, dim=1)
         if self.join is None:
             return ends
         return self.joined(ends, torch.stack(totals, dim=1), initial[:, None].expand_as(ends))
@@ -345,11 +345,11 @@ class Member(nn.Module):
         tuned = self.tuned(initial)
         root = torch.arange(len(initial), device=initial.device)
         total = torch.zeros_like(initial)
-        found = states.new_zeros(count, states.shape[1])
+        final = states.new_zeros(count, states.shape[1])
         for step, (ending, place) in enumerate(zip(plan.ending, plan.place, strict=True)):
             ends = numbers(place)
             if not step:
-                found[numbers(ending)] = states[ends]
+                final[numbers(ending)] = states[ends]
                 continue
             parent, action = numbers(plan.parent[step - 1]), numbers(plan.action[step - 1])
             root = root[parent]
@@ -363,5 +363,5 @@ class Member(nn.Module):
                 last = states[ends]
                 if self.join is not None:
                     last = self.joined(last, total[ends], initial[root[ends]])
-                found[numbers(ending)] = last
-        return found
+                final[numbers(ending)] = last
+        return final

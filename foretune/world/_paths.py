@@ -136,15 +136,15 @@ class Paths:
 
     def state_at(self, path: IntArray, step: IntArray) -> IntArray:
         """States of paths after so many of their actions, of the shape of both."""
-        found: IntArray = self.flat_states[self.starts[path] + path + step]
-        return found
+        states: IntArray = self.flat_states[self.starts[path] + path + step]
+        return states
 
     def matrix(self) -> IntArray:
         """The actions of all paths, shape (P, longest), zeros behind the last of a path."""
-        found = np.zeros((len(self), int(self.lengths.max())), dtype=np.int64)
-        there = np.arange(found.shape[1]) < self.lengths[:, None]
-        found[there] = self.flat_actions
-        return found
+        padded = np.zeros((len(self), int(self.lengths.max())), dtype=np.int64)
+        there = np.arange(padded.shape[1]) < self.lengths[:, None]
+        padded[there] = self.flat_actions
+        return padded
 
 
 @dataclass(frozen=True)

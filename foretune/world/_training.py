@@ -117,9 +117,9 @@ class Side:
         member.eval()
         with torch.inference_mode():
             ends = member.rolled(self.at(initial), self.inputs, plan, len(self.paths))
-            found = float(1.0 - (ends * self.at(self.paths.terminal)).sum(dim=1).mean())
+            mean = float(1.0 - (ends * self.at(self.paths.terminal)).sum(dim=1).mean())
         member.train()
-        return found
+        return mean
 
 
 def follow(

@@ -116,9 +116,9 @@ class FeatureStates(Part):
         wide = vectors.astype(np.float64)
         scaled = np.clip((wide - self._shift) * self._factor, -_CLIP, _CLIP)
         moved = scaled @ self._directions.astype(np.float64)
-        found = np.concatenate([moved, np.full((len(moved), 1), _LAST)], axis=1)
-        found /= np.linalg.norm(found, axis=1, keepdims=True)
-        return found.astype(np.float32)
+        points = np.concatenate([moved, np.full((len(moved), 1), _LAST)], axis=1)
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        return points.astype(np.float32)
 
     def dump(self) -> tuple[dict[str, Any], Arrays]:
         """Everything, as a JSON object and arrays."""

@@ -68,9 +68,9 @@ def _loop_of_tvm(name: str, axes: Mapping[str, Sequence[str]]) -> str:
     for own in axes.values():
         if name in own:
             return f"*.{list(own).index(name)}"
-    found = _TVM_LOOP.fullmatch(name)
-    assert found is not None
-    base, fused, level = found.groups("")
+    matched = _TVM_LOOP.fullmatch(name)
+    assert matched is not None
+    base, fused, level = matched.groups("")
     for own in axes.values():
         for at, axis in enumerate(own):
             if base == axis or (fused and base.startswith(f"{axis}_")):

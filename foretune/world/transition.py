@@ -157,13 +157,13 @@ class TransitionModel(Part):
         start = np.zeros(len(actions), dtype=np.int64) if start is None else np.asarray(start)
         self._check(states, table, actions, lengths, start)
         plan = Plan.of(start, actions, lengths)
-        found = np.zeros((len(self._members), len(actions), self.dimension), dtype=np.float32)
+        ends = np.zeros((len(self._members), len(actions), self.dimension), dtype=np.float32)
         with limited_threads(self.threads), torch.inference_mode():
             inputs = self._inputs.of(table, self.config.action_embedding, self._device)
             first = torch.from_numpy(states).to(self._device)
-            for out, member in zip(found, self._members, strict=True):
+            for out, member in zip(ends, self._members, strict=True):
                 out[:] = member.rolled(first, inputs, plan, len(actions)).cpu().numpy()
-        return found
+        return ends
 
     def smooth_rollout(
         self, state: Float32Array, steps: ActionTable, at: IntArray, numbers: torch.Tensor

@@ -168,14 +168,14 @@ def _recognised(path: Path) -> str:
         return "tenset"
     left = _SNIFFED_LINES
     for _, file in _streams.files(path):
-        found = _format_of_file(file)
-        if found is not None:
-            return found
+        recognised = _format_of_file(file)
+        if recognised is not None:
+            return recognised
         for _, line in itertools.islice(_streams.lines(file), left):
             left -= 1
-            found = _format_of(line)
-            if found is not None:
-                return found
+            recognised = _format_of(line)
+            if recognised is not None:
+                return recognised
     raise BadInputError(
         f"{path} holds no measurements that can be recognised: the formats are "
         f"{', '.join(FORMATS)}; what `foretune collect` is working on is packed first (--pack)"

@@ -115,8 +115,8 @@ class Records:
         if known is None:
             workload, title, kind, family = describe(key)
             source = f"{self._path}: {name}" if name else str(self._path)
-            found = device_of(target, cores) if device is None else device
-            known = Task(workload, title, kind, found, source, family, is_generic(target))
+            sheet = device_of(target, cores) if device is None else device
+            known = Task(workload, title, kind, sheet, source, family, is_generic(target))
             self._tasks[key, target, cores, device] = known
         return known
 
@@ -176,10 +176,10 @@ def _plain_padding(sizes: list[Any]) -> list[Any]:
     channels, height, width, ..., two extents of the kernel, stride, padding. ``"SAME"`` with a
     stride may pad the two ends of an axis differently and then stays as it is.
     """
-    found = [s for s in sizes if type(s) is int or s in ("SAME", "VALID")]
-    if not found:
+    plain = [s for s in sizes if type(s) is int or s in ("SAME", "VALID")]
+    if not plain:
         return sizes
-    *numbers, padding = found
+    *numbers, padding = plain
     if padding not in ("SAME", "VALID") or padding != sizes[-1] or len(numbers) < 7:
         return sizes
     if padding == "VALID":

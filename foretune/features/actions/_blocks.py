@@ -159,9 +159,9 @@ def _dimension(
     names = (str(v.name) for v in tvm.tirx.analysis.undefined_vars(where.min))
     used = sorted(positions[name] for name in names if name in positions)
     base = max(1, _constant(where.extent) or size)
-    found = list(tvm.sym.detect_linear_equation(where.min, [variables[at] for at in used]))
+    solved = list(tvm.sym.detect_linear_equation(where.min, [variables[at] for at in used]))
     # One coefficient per variable and the constant; nothing where the index is not linear.
-    coefficients = [_constant(c) for c in found[:-1]]
+    coefficients = [_constant(c) for c in solved[:-1]]
     if len(coefficients) != len(used) or 0 in coefficients:
         runs = _runs(where.min, {at: variables[at] for at in used})
         return Dimension(size, tuple((at, 1) for at in used), False, base, runs)
@@ -182,14 +182,14 @@ def _runs(index: Any, axes: Mapping[int, Any]) -> tuple[tuple[int, int], ...]:
         if isinstance(node, (tvm.tirx.FloorDiv, tvm.tirx.FloorMod)):
             divided.append((node.a, _constant(node.b)))
         nodes += [getattr(node, side) for side in ("a", "b") if hasattr(node, side)]
-    found: dict[int, int] = {}
+    strides: dict[int, int] = {}
     for dividend, divisor in divided:
         for at, axis in axes.items():
             equation = list(tvm.sym.detect_linear_equation(dividend, [axis]))
             step = abs(_constant(equation[0])) if equation else 0
             if step and divisor > 0:
-                found[at] = math.gcd(found.get(at, 0), divisor // math.gcd(divisor, step))
-    return tuple(sorted(found.items()))
+                strides[at] = math.gcd(strides.get(at, 0), divisor // math.gcd(divisor, step))
+    return tuple(sorted(strides.items()))
 
 
 def _constant(value: Any) -> int:

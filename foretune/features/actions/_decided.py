@@ -144,7 +144,7 @@ class Decided:
 @functools.lru_cache(maxsize=512)
 def _attached(sketch: Any, block: str) -> tuple[tuple[str, int], ...]:
     """What the sketch itself computes at spatial loops of a block: kinds of actions and parts."""
-    found = []
+    parts = []
     variables = {variable.name: variable for variable in sketch.variables}
     for step in skeleton_of(sketch):
         if step.kind not in ("compute_at", "reverse_compute_at"):
@@ -155,8 +155,8 @@ def _attached(sketch: Any, block: str) -> tuple[tuple[str, int], ...]:
             continue
         tile = variables.get(loop)
         if not isinstance(tile, PerfectTile) or tile.parts >= CPU_SPATIAL_PARTS:
-            found.append((step.kind, int(part)))
-    return tuple(found)
+            parts.append((step.kind, int(part)))
+    return tuple(parts)
 
 
 def single_parts(sketch: Any, block: str) -> int:
@@ -278,5 +278,5 @@ def by_sketch(candidates: Sequence[Candidate]) -> Iterator[tuple[list[int], Hard
         # The key of a sketch covers the target, but not the factors of the machine.
         key = (candidate.sketch.key, id(candidate.hardware))
         rows.setdefault(key, []).append(row)
-    for found in rows.values():
-        yield found, candidates[found[0]].hardware
+    for places in rows.values():
+        yield places, candidates[places[0]].hardware

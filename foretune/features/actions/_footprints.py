@@ -44,13 +44,13 @@ def _positions(shared: Shared, nest: Nest, block: Block) -> dict[int, int] | Non
     names = shared.decided.sketch.axes.get(nest.block, ())
     if len(names) != len(block.extents) or not block.writes:
         return None
-    found = {}
+    positions = {}
     for variable in (*nest.spatial, *nest.reduction):
         axis = shared.decided.sketch.variables[variable].name.rpartition(".")[2]
         if axis not in names:
             return None
-        found[variable] = names.index(axis)
-    return found
+        positions[variable] = names.index(axis)
+    return positions
 
 
 def _tile_sizes(

@@ -38,13 +38,13 @@ def foreign_features(actions: Sequence[Action]) -> FloatArray:
     splits = []
     steps = np.zeros((FOREIGN_STEPS, FOREIGN_NUMBERS))
     for at, action in enumerate(actions):
-        found = _read(action)
-        if found.flag >= 0:
-            flags[found.flag] = flags[found.flag] + 1 if found.counted else found.value
-        if found.factors:
-            splits.append(found.factors)
+        seen = _read(action)
+        if seen.flag >= 0:
+            flags[seen.flag] = flags[seen.flag] + 1 if seen.counted else seen.value
+        if seen.factors:
+            splits.append(seen.factors)
         if at < FOREIGN_STEPS:
-            steps[at, : len(found.numbers)] = found.numbers
+            steps[at, : len(seen.numbers)] = seen.numbers
     table = np.zeros((FOREIGN_SPLITS, 1 + SPATIAL_PARTS))
     for each, factors in zip(table, splits, strict=False):
         each[0] = sum(factors)

@@ -69,8 +69,8 @@ def _rows_of(module: Any, context: Any) -> FloatArray:
 
     schedule = _tvm.Schedule(module, seed=1, debug_mask="none", error_render_level="none")
     measured = _tvm.meta_schedule.MeasureCandidate(schedule, [])
-    found = _extractor().extract_from(context, [measured])
-    return np.asarray(found[0].numpy(), dtype=np.float64)
+    extracted = _extractor().extract_from(context, [measured])
+    return np.asarray(extracted[0].numpy(), dtype=np.float64)
 
 
 def _extractor() -> Any:

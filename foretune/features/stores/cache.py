@@ -104,20 +104,20 @@ def candidate_rows(
 ) -> list[Float32Array | None]:
     """``program_rows`` of candidates."""
     wanted = {candidate.key: candidate for candidate in candidates}
-    found: dict[str, Float32Array | None] = {}
+    known: dict[str, Float32Array | None] = {}
     if folder is None:
         memory = _memories[source]
-        found = {key: memory[key] for key in wanted if key in memory}
-        found |= _extract({key: c for key, c in wanted.items() if key not in found}, source)
-        memory.remember(found)
+        known = {key: memory[key] for key in wanted if key in memory}
+        known |= _extract({key: c for key, c in wanted.items() if key not in known}, source)
+        memory.remember(known)
     else:
         for path, group in _files(wanted, folder, source):
             stored = read_rows(path)
             made = _extract({key: c for key, c in group.items() if key not in stored}, source)
             if made:
                 add_rows(path, made)
-            found |= {**stored, **made}
-    return [found[candidate.key] for candidate in candidates]
+            known |= {**stored, **made}
+    return [known[candidate.key] for candidate in candidates]
 
 
 def _extract(candidates: Mapping[str, Candidate], source: str) -> dict[str, Float32Array | None]:

@@ -47,7 +47,7 @@ def extract_batch(
     Returns:
         For each candidate a float64 array of shape (stores, 164), or None if it is illegal.
     """
-    found: list[FloatArray | None] = [None] * len(candidates)
+    extracted: list[FloatArray | None] = [None] * len(candidates)
     groups: dict[tuple[Sketch, Structure], list[int]] = {}
     for at, candidate in enumerate(candidates):
         structure = structure_of(candidate.sketch, candidate.decisions)
@@ -67,8 +67,8 @@ def extract_batch(
                 for place, row in zip(unsure, read, strict=True):
                     rows[place] = row
         for at, row in zip(members, rows, strict=True):
-            found[at] = row
-    return found
+            extracted[at] = row
+    return extracted
 
 
 def _exact(compiled: Formulas, points: torch.Tensor) -> FloatArray:

@@ -111,9 +111,9 @@ def name_number(text: str, axes: Mapping[str, tuple[str, ...]]) -> float:
     level = int(parts.pop()) if len(parts) > 1 and parts[-1].isdigit() else 0
     axis = _axis(parts, axes)
     if axis is None:
-        found = _TVM_LOOP.fullmatch(text)
-        axis = _axis_anywhere(found[1] if found else text, axes)
-        level = int(found[2]) if found else 0
+        matched = _TVM_LOOP.fullmatch(text)
+        axis = _axis_anywhere(matched[1] if matched else text, axes)
+        level = int(matched[2]) if matched else 0
     if axis is None:
         return (zlib.crc32(text.encode()) % _HASHES) / _HASHES
     return 1.0 + axis + level / _LEVELS
@@ -143,13 +143,13 @@ class LocationNames:
 
     def numbers(self, decisions: tuple[Any, ...]) -> dict[int, float]:
         """Variable -> number of the location decided, for one candidate."""
-        found: dict[int, float] = {}
+        table: dict[int, float] = {}
         for key in self._sketch.contexts(decisions):
             if key not in self._known:
                 name = self._sketch.locations.name(*key)
                 self._known[key] = name_number(name, self._sketch.axes)
-            found[key[0]] = self._known[key]
-        return found
+            table[key[0]] = self._known[key]
+        return table
 
 
 @functools.lru_cache(maxsize=512)

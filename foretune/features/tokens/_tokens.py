@@ -111,10 +111,10 @@ def action_tokens(
         if program.candidate is not None:
             own.setdefault(program.candidate.sketch.key, []).append(row)
             continue
-        found = [_foreign(action, width, reference) for action in actions_of(program)[:steps]]
-        if found:
-            tokens[row, : len(found)] = found
-        mask[row, : len(found)] = True
+        made = [_foreign(action, width, reference) for action in actions_of(program)[:steps]]
+        if made:
+            tokens[row, : len(made)] = made
+        mask[row, : len(made)] = True
     for rows in own.values():
         candidates = [programs[row].candidate for row in rows]
         template = _template(candidates[0].sketch, width, reference)
@@ -234,7 +234,7 @@ class _Template:
         for slot in slots:
             variable = self._sketch.variables[slot.variable]
             if is_location(self._sketch, slot):
-                numbers[slot] = np.array([found[slot.variable] for found in located])
+                numbers[slot] = np.array([place[slot.variable] for place in located])
                 continue
             decided = [c.decisions[slot.variable] for c in candidates]
             if isinstance(variable, Choice):
