@@ -181,18 +181,34 @@ SIGNED = st.builds(
 FORMS = st.sampled_from(["qdq", "qlinear"])
 
 
-@settings(max_examples=7, deadline=None, derandomize=True)
-@given(layer=LAYERS | SIGNED, form=FORMS)
-def test_a_convolution_computes_what_onnx_runtime_does(layer: Layer, form: str) -> None:
+def check_convolution(layer: Layer, form: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check(convolution(Path(folder), layer, form), layer.seed)
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
-@given(layer=LAYERS | SIGNED, turned=st.booleans())
-def test_a_product_computes_what_onnx_runtime_does(layer: Layer, turned: bool) -> None:
+def check_product(layer: Layer, turned: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check(product(Path(folder), layer, turned), layer.seed)
+
+
+@settings(max_examples=5, deadline=None, derandomize=True)
+@given(layer=LAYERS | SIGNED, form=FORMS)
+def test_a_convolution_computes_what_onnx_runtime_does(layer: Layer, form: str) -> None:
+    check_convolution(layer, form)
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(layer=LAYERS | SIGNED, turned=st.booleans())
+def test_a_product_computes_what_onnx_runtime_does(layer: Layer, turned: bool) -> None:
+    check_product(layer, turned)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(layer=LAYERS | SIGNED, form=FORMS, turned=st.booleans())
+def test_many_layers_compute_what_onnx_runtime_does(layer: Layer, form: str, turned: bool) -> None:
+    check_convolution(layer, form)
+    check_product(layer, turned)
 
 
 @pytest.mark.parametrize("unsigned", [False, True])
@@ -222,7 +238,9 @@ def test_layers_that_differ_in_scales_alone_are_one_workload(tmp_path: Path) -> 
         assert len(keys) == 1
 
 
-@pytest.mark.parametrize("name", ["zen4", "zen3", "skylake-avx512"])
+@pytest.mark.parametrize(
+    "name", ["zen4", "zen3", pytest.param("skylake-avx512", marks=pytest.mark.slow)]
+)
 def test_convolutions_and_products_are_integer_kernels(tmp_path: Path, name: str) -> None:
     layer = Layer()
     for file in (convolution(tmp_path, layer), convolution(tmp_path, layer, "qlinear")):

@@ -230,7 +230,17 @@ def test_half_precision_inside_of_float32_is_judged_as_half_precision(encoder, h
     assert not fixed.ok and "empty mask" in fixed.message
 
 
-@pytest.mark.parametrize("name", ["wq", "wv", "w1", "w2", "scale", "b"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wq",
+        pytest.param("wv", marks=pytest.mark.slow),
+        pytest.param("w1", marks=pytest.mark.slow),
+        "w2",
+        "scale",
+        "b",
+    ],
+)
 def test_a_wrong_weight_in_half_precision_is_caught(encoder, tmp_path, name):
     import onnx
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +31,7 @@ from foretune.workload import Model, from_object
 torch = pytest.importorskip("torch")
 
 
+@functools.cache
 def network() -> Model:
     """Two layers of one shape, which are one task, and another one."""
     torch.manual_seed(0)
@@ -38,19 +40,21 @@ def network() -> Model:
     return from_object((torch.nn.Sequential(*layers).eval(), (torch.randn(40, 48),)), "n", "a test")
 
 
-def candidates(model: Model, count: int) -> tuple[Any, dict[str, list[Candidate]]]:
-    extraction = extract(model, probe())
+@functools.cache
+def extracted() -> tuple[Any, dict[str, Space]]:
+    extraction = extract(network(), probe())
+    return extraction, {w.key: Space.generate(w, probe()) for w in extraction.workloads}
+
+
+def candidates(count: int) -> tuple[Any, dict[str, list[Candidate]]]:
+    extraction, spaces = extracted()
     rng = np.random.default_rng(0)
-    found = {}
-    for workload in extraction.workloads:
-        space = Space.generate(workload, probe())
-        found[workload.key] = space.sample(rng, count)
-    return extraction, found
+    return extraction, {key: space.sample(rng, count) for key, space in spaces.items()}
 
 
 def test_every_version_computes_the_same_with_its_own_kernel() -> None:
     model = network()
-    extraction, found = candidates(model, 3)
+    extraction, found = candidates(3)
     best = {key: own[0] for key, own in found.items()}
     others = [(key, c) for key, own in found.items() for c in own[1:]]
     artifact = compile_variants(model, probe(), best, others, extraction)
@@ -62,7 +66,7 @@ def test_every_version_computes_the_same_with_its_own_kernel() -> None:
 
 
 def test_a_version_calls_its_own_kernel_and_the_others_of_the_network() -> None:
-    program = extract(network(), probe()).program
+    program = extracted()[0].program
     names = list(called(program))
     first = names[0]
     builder = _tvm.tvm.relax.BlockBuilder(program)
@@ -97,7 +101,7 @@ def test_what_is_faster_in_the_network_is_found(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(module, "_seconds", seconds)
     model = network()
-    extraction, found = candidates(model, 1)
+    extraction, found = candidates(1)
     key = max(extraction.workloads, key=lambda w: w.flops * w.weight).key
     space = Space.generate(next(w for w in extraction.workloads if w.key == key), probe())
     # As written, on one core and without vectors, beside something that was tiled.
@@ -131,7 +135,7 @@ def test_the_network_gets_what_was_faster_if_all_of_it_pays(
     monkeypatch: pytest.MonkeyPatch, after: tuple[float, ...], gain: float | None
 ) -> None:
     model = network()
-    extraction, found = candidates(model, 2)
+    extraction, found = candidates(2)
     chosen = {key: own[0] for key, own in found.items()}
     (key, (_, other)) = next(iter(found.items()))
     proof = Proof(model, probe(), extraction, time.perf_counter())
@@ -154,7 +158,7 @@ def test_the_network_gets_what_was_faster_if_all_of_it_pays(
 
 def test_nothing_is_tried_where_the_default_ships() -> None:
     model = network()
-    extraction, found = candidates(model, 2)
+    extraction, found = candidates(2)
     chosen = {key: own[0] for key, own in found.items()}
     (key, (_, other)) = next(iter(found.items()))
     proof = Proof(model, probe(), extraction, time.perf_counter())
