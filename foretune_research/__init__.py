@@ -8,6 +8,7 @@ strategies); ``recall`` says how many of the fast programs a ranker keeps; ``tra
 predicted states; ``rollouts``, ``climbs`` and ``names`` are tree search, gradient search and what a
 language model proposes with the switches of their papers; ``distillation`` makes a small language
 model from a teacher's answers. ``neural``, ``trees``, ``behaviour``, ``world``, ``tgraph`` and
-``hf`` have rankers as published and with a switch for each part; ``logs`` rebuilds programs that
-others logged. ``plugin`` lists the names that all these add to foretune.
+``hf`` have rankers as published and with a switch for each part, ``neural_training`` trainers of
+networks; ``logs`` rebuilds programs that others logged. ``plugin`` lists the names that all these
+add to foretune.
 """

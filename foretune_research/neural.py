@@ -24,21 +24,28 @@ MTL-TLP has one decoder per hardware on one trunk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import numpy as np
+
+from foretune._arrays import Float32Array
 from foretune._options import Bounds, Count, Fraction, NotNegative, OneOf, Positive
-from foretune.cost._neural import SCALINGS, NeuralConfig, NeuralRanker
+from foretune.cost._examples import Labelled, Scaling
+from foretune.cost._neural import NeuralConfig, NeuralRanker
 from foretune.cost.behaviour.classifier import Classifier, ClassifierConfig
 from foretune.cost.behaviour.labels import SAMPLINGS
 from foretune.cost.mlp import MlpConfig, MlpRanker
 from foretune.cost.tlp import TlpConfig, TlpRanker
 
 if TYPE_CHECKING:
+    from foretune.cost._networks import Loss
+    from foretune.cost._training import Training
     from foretune.dataset import Group
 
 _SAMPLINGS = tuple(name for name in SAMPLINGS if name != "good_only")
+_SCALINGS = ("standard", "maximum", "none")
 _LOSSES = ("lambda_rank", "pairwise", "mse", "bce", "list_net")
 PUBLISHED: Mapping[str, Any] = {
     "mixed": True,
@@ -93,7 +100,7 @@ class NeuralSwitches(NeuralConfig):
     select: Annotated[str, OneOf(("validation", "training", "rows"))] = "validation"
     patience: Count = 15
     storage: Annotated[str, OneOf(("float16", "float32"))] = "float16"
-    scaling: Annotated[str, OneOf(SCALINGS)] = "standard"
+    scaling: Annotated[str, OneOf(_SCALINGS)] = "standard"
     hardware: bool = True
     blocks: Annotated[int, Bounds(ge=0)] = 2
     norm: bool = True
@@ -112,8 +119,30 @@ class MlpVariantsConfig(NeuralSwitches, MlpConfig):
     actions: bool = True
 
 
-class _Study(NeuralRanker):
-    """A ranker under a name of its own, which may stand for options."""
+def _largest(values: Float32Array) -> Scaling:
+    """Divides by the largest value of a column, where that is positive (TenSet)."""
+    largest = values.max(axis=0)
+    factor = 1.0 / np.where(largest > 0, largest, 1.0)
+    return Scaling(np.zeros_like(largest), factor.astype(np.float32))
+
+
+def _unscaled(values: Float32Array) -> Scaling:
+    columns = values.shape[1]
+    return Scaling(np.zeros(columns, np.float32), np.ones(columns, np.float32))
+
+
+SCALINGS: Mapping[str, Callable[[Float32Array], Scaling]] = {
+    "standard": Scaling.standard,
+    "maximum": _largest,
+    "none": _unscaled,
+}
+"""By the names of ``NeuralSwitches.scaling``."""
+
+
+class Study(NeuralRanker):
+    """A ranker with ``NeuralSwitches``, under a name of its own, which may stand for options."""
+
+    config: NeuralSwitches
 
     study: ClassVar[str]
     presets: ClassVar[Mapping[str, Any]] = {}
@@ -127,8 +156,21 @@ class _Study(NeuralRanker):
         """The name by which ``foretune.cost.rankers`` makes such a ranker."""
         return self.study
 
+    def _row_scaling(self, data: Labelled) -> Scaling:
+        return SCALINGS[self.config.scaling](data.examples.rows)
 
-class MlpVariants(_Study, MlpRanker):
+    def _trainer(self) -> type[Training]:
+        from foretune_research.neural_training import StudyTraining
+
+        return StudyTraining
+
+    def _loss(self, data: Labelled) -> Loss | None:
+        from foretune_research.neural_training import LOSSES
+
+        return super()._loss(data) or LOSSES[self.config.loss]
+
+
+class MlpVariants(Study, MlpRanker):
     """The ranker mlp with a switch for each part.
 
     Args:
@@ -190,7 +232,7 @@ class TlpVariantsConfig(NeuralSwitches, TlpConfig):
         )
 
 
-class TlpVariants(_Study, TlpRanker):
+class TlpVariants(Study, TlpRanker):
     """The ranker tlp with a switch for each part.
 
     Args:
@@ -272,7 +314,7 @@ class ClassifierVariantsConfig(NeuralSwitches, ClassifierConfig):
     batch: int = 256
 
 
-class ClassifierVariants(_Study, Classifier):
+class ClassifierVariants(Study, Classifier):
     """The classifier with a switch for each part: LLMTuner's loss and sampling.
 
     Args:

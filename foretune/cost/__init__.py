@@ -19,7 +19,7 @@ and writes them. Over tables (``_tables``, ``_table_ranker``): trees, ``gbdt_ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ __all__ = [
 
 _TRAINED = ".npz"
 _PRETRAINED = "foretune.cost.pretrained:"
-_BEHAVIOUR = "behaviour"
+_BEHAVIOUR, _JOINED = "behaviour", "joined"
 _BUILTIN: Mapping[str, str] = {
     "behaviour": "foretune.cost.behaviour.model:behaviour",
     "gbdt": f"{_PRETRAINED}gbdt",
@@ -72,23 +72,27 @@ _BUILTIN: Mapping[str, str] = {
 DEFAULT_MODEL = "joined"
 """What a run takes when nobody names a cost model."""
 _MODELS: Registry[CostModel[Any]] = Registry("cost model", "foretune.cost_models", _BUILTIN)
-_IN_NAMES: Mapping[str, type] = {
-    "draft": str,
-    "features": str,
-    "online": bool,
+_OF_PRETRAINED: Mapping[str, type] = {"draft": str, "features": str, "online": bool}
+_OF_JOINED: Mapping[str, type] = {"keep": int, "online": bool}
+_IN_NAMES: Mapping[str, Mapping[str, type]] = {
+    _BEHAVIOUR: {
+        "draft": str,
+        "online": bool,
+        "first": str,
+        "keep": int,
+        "model": str,
+        "scores": str,
+    },
+    "gbdt": _OF_PRETRAINED,
+    "gbdt:scratch": {"features": str},
+    _JOINED: _OF_JOINED,
+    "mlp": _OF_PRETRAINED,
+    "mlp:formulas": _OF_PRETRAINED,
+    "tlp": _OF_PRETRAINED,
+    "world": _OF_PRETRAINED,
 }
-"""Options of ``PretrainedModel`` that a name may hold, with their types; a name is checked before
-anything is loaded. The others are given in Python."""
-_OF_BEHAVIOUR: Mapping[str, type] = {
-    "first": str,
-    "keep": int,
-    "model": str,
-    "scores": str,
-}
-"""The same of ``behaviour`` besides."""
-_JOINED = "joined"
-_OF_OTHERS = {"gbdt:scratch": ("features",), _JOINED: ("keep", "online")}
-"""The same of a model that is no ``PretrainedModel``, by its name."""
+"""Options that a model's name may hold, with their types; a name is checked before anything is
+loaded. The others are given in Python."""
 
 
 def create(
@@ -152,16 +156,13 @@ def check_name(name: str) -> None:
         )
     if not is_file and base not in names():
         raise unknown_name("cost model", base, [*names(), "default"])
-    is_pretrained = is_file or _BUILTIN.get(base, "").startswith(_PRETRAINED)
     owner = f"cost model {base!r}"
-    allowed: Iterable[str] = _IN_NAMES if is_pretrained else _OF_OTHERS.get(base, ())
-    if is_file and options and _is_joined(base):
-        allowed = _OF_OTHERS[_JOINED]
-    if base == _BEHAVIOUR:
-        allowed = [*(name for name in _IN_NAMES if name != "features"), *_OF_BEHAVIOUR]
+    allowed = _IN_NAMES.get(base, {})
+    if is_file:
+        allowed = _OF_JOINED if options and _is_joined(base) else _OF_PRETRAINED
     refuse_unknown(f"the name of {owner}", options, allowed)
     for option, value in options.items():
-        require_type(owner, option, value, {**_IN_NAMES, **_OF_BEHAVIOUR}[option])
+        require_type(owner, option, value, allowed[option])
 
 
 def _is_joined(file: str) -> bool:

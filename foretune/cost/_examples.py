@@ -3,7 +3,7 @@
 Idea: a program is some rows, its stores or its scheduling steps, and some columns that hold for all
 of it. The rows of all programs stand one after the other, so that nothing is filled up until a
 network needs it. What learns to rank compares the programs of a list; ``group_batches`` cuts lists
-from one group each, ``mixed_batches`` from all workloads, as the published trainers do.
+from one group each.
 
 Symbols: ``n`` programs; ``label`` is fastest / seconds within the group, 0 for a failure.
 """
@@ -115,19 +115,6 @@ class Scaling:
         factor = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
         return cls(mean.astype(np.float32), factor.astype(np.float32), _CLIP)
 
-    @classmethod
-    def maximum(cls, values: Float32Array) -> Scaling:
-        """Divides by the largest value of a column, where that is positive (TenSet)."""
-        largest = values.max(axis=0)
-        factor = 1.0 / np.where(largest > 0, largest, 1.0)
-        return cls(np.zeros_like(largest), factor.astype(np.float32))
-
-    @classmethod
-    def none(cls, values: Float32Array) -> Scaling:
-        """Leaves everything as it is."""
-        columns = values.shape[1]
-        return cls(np.zeros(columns, np.float32), np.ones(columns, np.float32))
-
     def __call__(self, values: Float32Array) -> Float32Array:
         scaled = np.clip((values - self.shift) * self.factor, -self.limit, self.limit)
         finite: Float32Array = np.nan_to_num(scaled.astype(np.float32, copy=False), copy=False)
@@ -201,31 +188,13 @@ def group_batches(
     return [*batches, _batch(held)] if held else batches
 
 
-def mixed_batches(
-    programs: IndexArray, head: IndexArray, batch: int, rng: np.random.Generator
-) -> list[Batch]:
-    """Batches of shuffled programs of all workloads; one list per output head in it.
-
-    Args:
-        programs: Indices of the programs to use.
-        head: Output head of every program there is.
-        batch: Programs per batch.
-        rng: Shuffles.
-    """
-    shuffled = rng.permutation(programs)
-    chunks = [shuffled[at : at + batch] for at in range(0, len(shuffled), batch)]
-    return [
-        Batch(chunk, _padded([np.flatnonzero(head[chunk] == h) for h in np.unique(head[chunk])]))
-        for chunk in chunks
-    ]
-
-
 def _batch(lists: Sequence[IndexArray]) -> Batch:
     ends = np.cumsum([len(members) for members in lists])
-    return Batch(np.concatenate(lists), _padded(np.split(np.arange(ends[-1]), ends[:-1])))
+    return Batch(np.concatenate(lists), padded(np.split(np.arange(ends[-1]), ends[:-1])))
 
 
-def _padded(lists: Sequence[IndexArray]) -> IndexArray:
+def padded(lists: Sequence[IndexArray]) -> IndexArray:
+    """Lists of places, shape (lists, longest), filled up with -1."""
     table = np.full((len(lists), max(map(len, lists))), -1, dtype=np.intp)
     for row, members in zip(table, lists, strict=True):
         row[: len(members)] = members

@@ -44,28 +44,9 @@ def lambda_rank(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     present = scores.detach().masked_fill(~mask, -math.inf)
     rank = present.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     gains, inverse_discount = gains / best, inverse_discount[rank]
-    weights = _differences(gains).abs() * _differences(inverse_discount).abs()
-    lost = functional.softplus(-_differences(scores)) / math.log(2.0)
-    return (weights * lost * _better(labels, mask)).sum(dim=(1, 2))
-
-
-def pairwise(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """RankNet: the mean over pairs of log(1 + exp(s_j - s_i)), i truly better than j."""
-    better = _better(labels, mask)
-    lost = functional.softplus(-_differences(scores)) * better
-    return lost.sum(dim=(1, 2)) / better.sum(dim=(1, 2)).clamp(min=1)
-
-
-def mse(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """The mean square of sigmoid(score) minus label."""
-    square = (torch.sigmoid(scores) - labels) ** 2 * mask
-    return square.sum(dim=1) / mask.sum(dim=1)
-
-
-def bce(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """The mean cross entropy of sigmoid(score) with the label as a probability."""
-    lost = functional.binary_cross_entropy_with_logits(scores, labels, reduction="none") * mask
-    return lost.sum(dim=1) / mask.sum(dim=1)
+    weights = differences(gains).abs() * differences(inverse_discount).abs()
+    lost = functional.softplus(-differences(scores)) / math.log(2.0)
+    return (weights * lost * better(labels, mask)).sum(dim=(1, 2))
 
 
 def list_net(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
@@ -79,22 +60,12 @@ def list_net(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     return -(target * likely.masked_fill(~mask, 0.0)).sum(dim=1)
 
 
-LOSSES: dict[str, Loss] = {
-    "lambda_rank": lambda_rank,
-    "pairwise": pairwise,
-    "mse": mse,
-    "bce": bce,
-    "list_net": list_net,
-}
-"""By the names of ``NeuralConfig.loss``."""
-
-
-def _differences(values: Tensor) -> Tensor:
+def differences(values: Tensor) -> Tensor:
     """x_i - x_j, shape (lists, m) -> (lists, m, m)."""
     return values[:, :, None] - values[:, None, :]
 
 
-def _better(labels: Tensor, mask: Tensor) -> Tensor:
+def better(labels: Tensor, mask: Tensor) -> Tensor:
     """Whether i is truly better than j, and both are there."""
     return (labels[:, :, None] > labels[:, None, :]) & mask[:, :, None] & mask[:, None, :]
 

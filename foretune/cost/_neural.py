@@ -48,11 +48,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from foretune.cost._networks import Loss
+    from foretune.cost._training import Training
     from foretune.dataset import Group, Program
     from foretune.hardware import Hardware
-
-
-SCALINGS = {"standard": Scaling.standard, "maximum": Scaling.maximum, "none": Scaling.none}
 
 
 def require_torch(who: str) -> None:
@@ -195,12 +193,16 @@ class NeuralRanker(Ranker):
         return group, None
 
     def _loss(self, data: Labelled) -> Loss | None:
-        """What is minimised, where that is not ``config.loss`` by its name."""
+        """What is minimised, where that is not LambdaRank's bound."""
         return None
 
     def _row_scaling(self, data: Labelled) -> Scaling:
         """How rows are scaled, fitted to what is learned from."""
-        return SCALINGS[self.config.scaling](data.examples.rows)
+        return Scaling.standard(data.examples.rows)
+
+    def _trainer(self) -> type[Training] | None:
+        """What trains a network, where that is not ``foretune.cost._training.Training``."""
+        return None
 
     def _hardware_heads(self, groups: Sequence[Group]) -> tuple[str, ...]:
         """Hardware keys that get an output of their own; empty: one output for all."""
@@ -253,6 +255,7 @@ class NeuralRanker(Ranker):
                     seed=self.seed + member,
                     device=_torch.choose_device(self.device),
                     loss=self._loss(data),
+                    trainer=self._trainer(),
                 )
                 members.append(weights)
                 self.history += tuple(replace(epoch, member=member) for epoch in epochs)

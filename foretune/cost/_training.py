@@ -22,11 +22,10 @@ from foretune.cost._examples import (
     Labelled,
     Weights,
     group_batches,
-    mixed_batches,
     pick_quality,
     row_indices,
 )
-from foretune.cost._networks import LOSSES, Loss
+from foretune.cost._networks import Loss, lambda_rank
 from foretune.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -34,10 +33,6 @@ if TYPE_CHECKING:
 
 _CHUNK = 4096
 """Programs scored at once."""
-_MEMORY = 0.95
-"""Weight of the past in TenSet's moving average of the training loss."""
-_LEFT_OUT = 0.1
-"""Share of the programs that TLP's trainer keeps for choosing an epoch."""
 
 
 def with_weights(
@@ -55,7 +50,7 @@ def with_weights(
 def score(network: nn.Module, examples: Examples, head: IndexArray) -> FloatArray:
     """Scores of programs by the outputs of their hardware, float64 of shape (n,)."""
     device = next(network.parameters()).device
-    return _score(network, _Loaded(examples, device), head, np.arange(len(examples)))
+    return _score(network, Loaded(examples, device), head, np.arange(len(examples)))
 
 
 def train(
@@ -67,6 +62,7 @@ def train(
     seed: int,
     device: torch.device,
     loss: Loss | None = None,
+    trainer: type[Training] | None = None,
 ) -> tuple[Weights, tuple[Epoch, ...]]:
     """Trains one network.
 
@@ -77,18 +73,20 @@ def train(
         config: How.
         seed: Of weights, order and dropout.
         device: Where.
-        loss: Instead of the one that ``config.loss`` names.
+        loss: What is minimised; LambdaRank's if None.
+        trainer: How; ``Training`` if None.
 
     Returns:
-        The weights of the epoch that ``config.select`` names, in the type of ``config.storage``,
-        and what was seen of each epoch.
+        The weights of the epoch that is kept, in the type of ``config.storage``, and what was seen
+        of each epoch.
 
     Raises:
         BadInputError: The weights are no numbers any more.
     """
     with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
         torch.manual_seed(seed)
-        training = _Training(make().to(device), data, validation, config, seed, device, loss)
+        kind = Training if trainer is None else trainer
+        training = kind(make().to(device), data, validation, config, seed, device, loss)
         history = training.run()
         weights = {
             name: weight.detach().cpu().numpy().astype(config.storage)
@@ -109,15 +107,13 @@ def step_share(progress: float, config: NeuralConfig) -> float:
         progress: From 0 to 1.
         config: Says how the step size changes.
     """
-    if not config.decay:
-        return 1.0
     if progress < config.warm_up:
         return progress / config.warm_up
     fallen = (progress - config.warm_up) / (1.0 - config.warm_up)
     return 0.5 * (1.0 + math.cos(math.pi * fallen))
 
 
-class _Loaded:
+class Loaded:
     """Programs on a device."""
 
     def __init__(self, examples: Examples, device: torch.device) -> None:
@@ -138,14 +134,14 @@ class _Loaded:
         )
 
 
-def _of_heads(outputs: Tensor, head: Tensor) -> Tensor:
+def of_heads(outputs: Tensor, head: Tensor) -> Tensor:
     """From each program's outputs, shape (n, outputs), that of its head; the mean if unknown."""
     own = outputs.gather(1, head.clamp(min=0)[:, None])[:, 0]
     return torch.where(head < 0, outputs.mean(dim=1), own)
 
 
 def _score(
-    network: nn.Module, loaded: _Loaded, head: IndexArray, programs: IndexArray
+    network: nn.Module, loaded: Loaded, head: IndexArray, programs: IndexArray
 ) -> FloatArray:
     network.eval()
     parts = []
@@ -154,12 +150,16 @@ def _score(
             chunk = programs[at : at + _CHUNK]
             outputs = network(*loaded.inputs(chunk))
             heads = torch.from_numpy(head[chunk]).to(loaded.device)
-            parts.append(_of_heads(outputs, heads).cpu().numpy().astype(np.float64))
+            parts.append(of_heads(outputs, heads).cpu().numpy().astype(np.float64))
     return np.concatenate(parts)
 
 
-class _Training:
-    """One network on its way through the epochs."""
+class Training:
+    """One network on its way through the epochs.
+
+    The best epoch by what is picked in the validation groups is kept, the last without any.
+    ``foretune_research.neural_training`` has the other ways, of the published trainers.
+    """
 
     def __init__(
         self,
@@ -171,33 +171,28 @@ class _Training:
         device: torch.device,
         loss: Loss | None = None,
     ) -> None:
-        self.network = network
-        self._data, self._validation, self._config = data, validation, config
-        self._loaded = _Loaded(data.examples, device)
+        self.network, self.config = network, config
+        self.data, self.validation = data, validation
+        self.rng = np.random.default_rng(seed)
+        self._loaded = Loaded(data.examples, device)
         self._loaded_validation = (
-            None if validation is None else _Loaded(validation.examples, device)
+            None if validation is None else Loaded(validation.examples, device)
         )
         targets = data.labels if data.targets is None else data.targets
         self._labels = torch.from_numpy(targets).to(device)
-        self._of_lists = LOSSES[config.loss] if loss is None else loss
+        self._of_lists = lambda_rank if loss is None else loss
         self._head = torch.from_numpy(data.head).to(device)
-        self._rng = np.random.default_rng(seed)
-        self._optimiser = _optimiser(network, config)
-        self._average = math.nan
-        order = self._rng.permutation(len(data.labels))
-        left_out = int(_LEFT_OUT * len(order)) if config.select == "rows" else 0
-        self._used = np.sort(order[left_out:])
-        self._left_out = self._plan(order[:left_out]) if left_out else []
+        self._optimiser = self.optimiser()
+        self._used = self.learned(self.rng.permutation(len(data.labels)))
 
     def run(self) -> list[Epoch]:
         """Trains, and leaves the weights of the epoch to keep in the network."""
-        config = self._config
         history: list[Epoch] = []
         kept: dict[str, Tensor] | None = None
         best, since = -math.inf, 0
-        for number in range(config.epochs):
+        for number in range(self.config.epochs):
             loss = self._epoch(number)
-            quality = self._quality()
+            quality = self.quality()
             history.append(Epoch(0, loss, quality))
             if math.isnan(quality):
                 continue
@@ -206,90 +201,93 @@ class _Training:
                 kept = {name: w.detach().clone() for name, w in self.network.state_dict().items()}
                 continue
             since += 1
-            if since >= config.patience and config.select != "rows":
+            if self.ends(since):
                 break
-        if kept is not None and config.select != "training":
+        if kept is not None and self.keeps_best:
             self.network.load_state_dict(kept)
         return history
 
-    def _epoch(self, number: int) -> float:
-        """One pass; the mean loss of its steps."""
-        self.network.train()
-        plan = self._plan(self._used)
-        total = 0.0
-        for at, batch in enumerate(plan):
-            progress = (number + (at + 0.5) / len(plan)) / self._config.epochs
-            for group in self._optimiser.param_groups:
-                group["lr"] = self._config.learning_rate * step_share(progress, self._config)
-            loss = self._step(batch)
-            total += loss
-            past = loss if math.isnan(self._average) else self._average
-            self._average = _MEMORY * past + (1.0 - _MEMORY) * loss
-        return total / len(plan)
+    keeps_best = True
+    """Whether the weights of the best epoch are kept, or those of the last."""
 
-    def _plan(self, programs: IndexArray) -> list[Batch]:
-        config = self._config
-        if config.mixed:
-            return mixed_batches(programs, self._data.head, config.batch, self._rng)
-        numbers = np.unique(self._data.group[programs], return_inverse=True)[1]
+    def ends(self, since: int) -> bool:
+        """Whether training ends so many epochs after the best."""
+        return since >= self.config.patience
+
+    def learned(self, order: IndexArray) -> IndexArray:
+        """Programs that are learned from, of all in random order."""
+        return np.sort(order)
+
+    def optimiser(self) -> torch.optim.Optimizer:
+        """AdamW, whose weight decay is of matrices only."""
+        matrices = [p for p in self.network.parameters() if p.ndim > 1]
+        others = [p for p in self.network.parameters() if p.ndim <= 1]
+        return torch.optim.AdamW(
+            [
+                {"params": matrices, "weight_decay": self.config.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
+            lr=self.config.learning_rate,
+        )
+
+    def share(self, progress: float) -> float:
+        """The share of ``learning_rate`` at some point of training, from 0 to 1."""
+        return step_share(progress, self.config)
+
+    def plan(self, programs: IndexArray) -> list[Batch]:
+        """Batches of lists of programs that are compared, each of one group."""
+        numbers = np.unique(self.data.group[programs], return_inverse=True)[1]
         return [
             Batch(programs[batch.programs], batch.lists)
-            for batch in group_batches(numbers, config.batch, config.list_size, self._rng)
+            for batch in group_batches(numbers, self.config.batch, self.config.list_size, self.rng)
         ]
 
-    def _step(self, batch: Batch) -> float:
-        self._optimiser.zero_grad()
-        loss = self._loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.network.parameters(), self._config.clip)
-        self._optimiser.step()
-        return loss.item()
+    def joined(self, each: Tensor) -> Tensor:
+        """The loss of a batch of that of its lists."""
+        return each.mean()
 
-    def _loss(self, batch: Batch) -> Tensor:
-        device = self._loaded.device
-        programs = torch.from_numpy(batch.programs).to(device)
-        fast = self._config.precision == "bfloat16"
-        with torch.autocast(device.type, torch.bfloat16, enabled=fast):
-            outputs = self.network(*self._loaded.inputs(batch.programs)).float()
-        scores, labels = _of_heads(outputs, self._head[programs]), self._labels[programs]
-        at = torch.from_numpy(batch.lists).to(device)
-        there, at = at >= 0, at.clamp(min=0)
-        each = self._of_lists(scores[at], labels[at], there)
-        # The published trainers add up the losses of the heads.
-        return each.sum() if self._config.mixed else each.mean()
+    def seen(self, loss: float) -> None:
+        """Called with the loss of each step."""
 
-    def _quality(self) -> float:
+    def quality(self) -> float:
         """What an epoch is judged by, higher is better; NaN where nothing judges it."""
-        if self._config.select == "training":
-            return -self._average
-        if self._config.select == "rows":
-            return self._left_out_quality()
-        if self._validation is None or self._loaded_validation is None:
+        if self.validation is None or self._loaded_validation is None:
             return math.nan
-        held = self._validation
+        held = self.validation
         every = np.arange(len(held.labels))
         scores = _score(self.network, self._loaded_validation, held.head, every)
         return pick_quality(scores, held.labels, held.group)
 
-    def _left_out_quality(self) -> float:
-        if not self._left_out:
-            return math.nan
-        self.network.eval()
-        with torch.no_grad():
-            return -sum(self._loss(batch).item() for batch in self._left_out)
+    def loss(self, batch: Batch) -> Tensor:
+        """Of a batch, with gradients."""
+        device = self._loaded.device
+        programs = torch.from_numpy(batch.programs).to(device)
+        fast = self.config.precision == "bfloat16"
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast):
+            outputs = self.network(*self._loaded.inputs(batch.programs)).float()
+        scores, labels = of_heads(outputs, self._head[programs]), self._labels[programs]
+        at = torch.from_numpy(batch.lists).to(device)
+        there, at = at >= 0, at.clamp(min=0)
+        return self.joined(self._of_lists(scores[at], labels[at], there))
 
+    def _epoch(self, number: int) -> float:
+        """One pass; the mean loss of its steps."""
+        self.network.train()
+        plan = self.plan(self._used)
+        total = 0.0
+        for at, batch in enumerate(plan):
+            progress = (number + (at + 0.5) / len(plan)) / self.config.epochs
+            for group in self._optimiser.param_groups:
+                group["lr"] = self.config.learning_rate * self.share(progress)
+            loss = self._step(batch)
+            total += loss
+            self.seen(loss)
+        return total / len(plan)
 
-def _optimiser(network: nn.Module, config: NeuralConfig) -> torch.optim.Optimizer:
-    if config.coupled:
-        return torch.optim.Adam(
-            network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-        )
-    matrices = [p for p in network.parameters() if p.ndim > 1]
-    others = [p for p in network.parameters() if p.ndim <= 1]
-    return torch.optim.AdamW(
-        [
-            {"params": matrices, "weight_decay": config.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ],
-        lr=config.learning_rate,
-    )
+    def _step(self, batch: Batch) -> float:
+        self._optimiser.zero_grad()
+        loss = self.loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
+        self._optimiser.step()
+        return loss.item()

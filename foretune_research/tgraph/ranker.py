@@ -29,10 +29,10 @@ import numpy as np
 from foretune._arrays import BoolArray, Float32Array
 from foretune._options import Bounds, Count
 from foretune.cost._examples import Examples, Labelled, Scaling, members_of
-from foretune.cost._neural import NeuralConfig, NeuralRanker
+from foretune.cost._neural import NeuralConfig
 from foretune.cost._tables import Table, informative
 from foretune.space import Space
-from foretune_research.neural import NeuralSwitches
+from foretune_research.neural import NeuralSwitches, Study
 
 if TYPE_CHECKING:
     from torch import nn
@@ -70,7 +70,7 @@ class TGraphRankerConfig(NeuralSwitches):
     channel_attention: bool = True
 
 
-class TGraphRanker(NeuralRanker):
+class TGraphRanker(Study):
     """Attention across schedules: each is compared with fixed ones of its space (TGraph).
 
     Args:
@@ -84,6 +84,7 @@ class TGraphRanker(NeuralRanker):
     """
 
     config_type: ClassVar[type[NeuralConfig]] = TGraphRankerConfig
+    study: ClassVar[str] = "tgraph"
     config: TGraphRankerConfig
 
     @property

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretune.cost import _examples
-from foretune.cost._examples import Scaling, group_batches, mixed_batches, pick_quality
+from foretune.cost._examples import Scaling, group_batches, pick_quality
 from foretune.cost.mlp import MlpRanker
 from foretune.cost.tlp import TlpRanker
 from foretune.errors import BadInputError, MissingDependencyError
 from foretune_research.neural import (
+    SCALINGS,
     MlpReference,
     MlpVariants,
     MlpVariantsConfig,
@@ -29,6 +30,7 @@ from tests.cost import neural_support as support
 torch = pytest.importorskip("torch")
 
 from foretune.cost import _networks, _training  # noqa: E402 - they need torch
+from foretune_research import neural_training  # noqa: E402
 
 FIT = {"read_rows": support.read_rows, "read_actions": support.read_actions, **support.ON_CPU}
 
@@ -74,7 +76,7 @@ def test_lambda_rank_is_the_sum_over_pairs():
 
 
 def test_pairwise_by_hand():
-    loss = _networks.pairwise(*tensors([2.0, 0.0, 1.0], [1.0, 0.5, 0.5]))
+    loss = neural_training.pairwise(*tensors([2.0, 0.0, 1.0], [1.0, 0.5, 0.5]))
     expected = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(-1))) / 2
     assert loss.tolist() == pytest.approx([expected])
 
@@ -97,14 +99,14 @@ def test_list_net_of_failures_pulls_nowhere():
 def test_losses_of_single_labels_by_hand():
     # The sigmoid of log 3 is 3/4.
     values = tensors([math.log(3), 0.0], [1.0, 0.5])
-    assert _networks.mse(*values).tolist() == pytest.approx([(0.25**2 + 0) / 2])
+    assert neural_training.mse(*values).tolist() == pytest.approx([(0.25**2 + 0) / 2])
     cross_entropy = (math.log(4 / 3) + math.log(2)) / 2
-    assert _networks.bce(*values).tolist() == pytest.approx([cross_entropy])
+    assert neural_training.bce(*values).tolist() == pytest.approx([cross_entropy])
 
 
-@pytest.mark.parametrize("name", sorted(_networks.LOSSES))
+@pytest.mark.parametrize("name", sorted(neural_training.LOSSES))
 def test_what_fills_up_a_list_does_not_count(name):
-    loss = _networks.LOSSES[name]
+    loss = neural_training.LOSSES[name]
     scores, labels = [0.3, -1.0, 2.0], [0.2, 1.0, 0.0]
     plain = loss(*tensors(scores, labels))
     filled = loss(*tensors([*scores, 9.0, -9.0], [*labels, 1.0, 0.7], [True] * 3 + [False] * 2))
@@ -116,17 +118,17 @@ def test_what_fills_up_a_list_does_not_count(name):
 def test_a_list_without_a_pair_pulls_nowhere(name, labels):
     scores, labels, mask = tensors([1.0] * len(labels), labels)
     scores.requires_grad_()
-    loss = _networks.LOSSES[name](scores, labels, mask).sum()
+    loss = neural_training.LOSSES[name](scores, labels, mask).sum()
     loss.backward()
     assert loss.item() == 0.0
     assert (scores.grad == 0).all()
 
 
-@pytest.mark.parametrize("name", sorted(_networks.LOSSES))
+@pytest.mark.parametrize("name", sorted(neural_training.LOSSES))
 def test_a_step_downhill_puts_the_better_program_first(name):
     scores, labels, mask = tensors([0.0, 0.1], [1.0, 0.0])
     scores.requires_grad_()
-    _networks.LOSSES[name](scores, labels, mask).sum().backward()
+    neural_training.LOSSES[name](scores, labels, mask).sum().backward()
     assert scores.grad[0, 0] < 0 < scores.grad[0, 1]
 
 
@@ -156,7 +158,7 @@ def test_group_batches_differ_from_epoch_to_epoch():
 
 def test_mixed_batches_have_one_list_per_head():
     head = np.array([0, 1] * 15)
-    found = mixed_batches(np.arange(30), head, 8, np.random.default_rng(0))
+    found = neural_training.mixed_batches(np.arange(30), head, 8, np.random.default_rng(0))
     assert [len(b.programs) for b in found] == [8, 8, 8, 6]
     assert sorted(np.concatenate([b.programs for b in found]).tolist()) == list(range(30))
     for one in found:
@@ -199,7 +201,7 @@ def test_standard_scaling_knows_its_training_data_alone():
 
 def test_published_scaling_divides_by_the_largest_value():
     training = np.array([[1.0, 0.0, -2.0], [4.0, 0.0, -1.0]], dtype=np.float32)
-    scaling = Scaling.maximum(training)
+    scaling = SCALINGS["maximum"](training)
     assert scaling(training).tolist() == [[0.25, 0, -2], [1, 0, -1]]
 
 
@@ -298,8 +300,20 @@ def test_the_step_size_rises_and_falls():
     assert shares[100] == pytest.approx(0.0)
     assert np.all(np.diff(shares[:26]) > 0)
     assert np.all(np.diff(shares[25:]) < 0)
-    constant = MlpVariantsConfig(decay=False)
-    assert {_training.step_share(at, constant) for at in (0.0, 0.1, 1.0)} == {1.0}
+
+
+def test_the_published_step_size_is_constant():
+    seen = set()
+
+    class Watched(neural_training.StudyTraining):
+        def share(self, progress):
+            seen.add(super().share(progress))
+            return super().share(progress)
+
+    ranker = MlpVariants(hidden=8, epochs=2, batch=64, decay=False, **FIT)
+    ranker._trainer = lambda: Watched
+    ranker.fit(support.groups(2))
+    assert seen == {1.0}
 
 
 def test_the_best_epoch_is_kept():

@@ -200,6 +200,7 @@ def train_head(
         threads: Threads PyTorch may use; None: as many as it would.
     """
     from foretune._torch import choose_device, limited_threads
+    from foretune.cost._networks import list_net
     from foretune.cost._training import train
 
     tables, held = _with_states(tables, dimension), _with_states(held, dimension)
@@ -221,6 +222,7 @@ def train_head(
             _TRAINING,
             seed=seed,
             device=choose_device(device),
+            loss=list_net,
         )
     _log.info(
         "head: %d programs of %d groups, %d epochs; best of 1 and 5 picks of %d groups left out: "

@@ -71,7 +71,7 @@ def test_it_learns_from_good_programs_and_at_most_twice_as_many_bad_ones(monkeyp
 
 def _first_loss(self, seen, data):
     """Keeps what is compared, and trains by the default loss."""
-    from foretune.cost._networks import mse
+    from foretune_research.neural_training import mse
 
     seen.append(data.targets)
     return mse
