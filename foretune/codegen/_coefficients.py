@@ -23,8 +23,8 @@ def _fit(
     """Coefficients in float32, the constant one first."""
     from numpy.polynomial import Chebyshev, Polynomial
 
-    found = Chebyshev.interpolate(function, degree, [low, high])
-    return [float(np.float32(c)) for c in found.convert(kind=Polynomial).coef]
+    fitted = Chebyshev.interpolate(function, degree, [low, high])
+    return [float(np.float32(c)) for c in fitted.convert(kind=Polynomial).coef]
 
 
 def _series(terms: Callable[[int], float], count: int = 24) -> Callable[[FloatArray], FloatArray]:

@@ -93,11 +93,11 @@ def _combined(value: Any, combine: Any) -> tuple[Any, dict[int, float]] | None:
 
 
 def _product(one: dict[int, float], other: dict[int, float]) -> dict[int, float]:
-    found: dict[int, float] = {}
+    terms: dict[int, float] = {}
     for i, a in one.items():
         for j, b in other.items():
-            found[i + j] = found.get(i + j, 0.0) + a * b
-    return found
+            terms[i + j] = terms.get(i + j, 0.0) + a * b
+    return terms
 
 
 def _equal(one: Any, other: Any) -> bool:

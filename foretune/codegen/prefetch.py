@@ -241,8 +241,8 @@ def _is_number(index: Any) -> bool:
 def _load(body: Any, cold: set[Any]) -> Any:
     """The one place at which a block reads a cold parameter."""
     kind = _tvm.tvm.ir.TensorLoad
-    found = [node for node in walk(body) if isinstance(node, kind) and node.source in cold]
-    return found[0] if len(found) == 1 else None
+    loads = [node for node in walk(body) if isinstance(node, kind) and node.source in cold]
+    return loads[0] if len(loads) == 1 else None
 
 
 def _plan(read: _Read) -> _Plan | None:
@@ -287,15 +287,15 @@ def _fetches(read: _Read, plan: _Plan) -> list[Any]:
     turn = _linear(inside)
     step = {plan.around.loop_var: plan.around.loop_var + 1}
     starts = [_substituted(start, step) for start in plan.chunk.starts]
-    found = []
+    fetches = []
     for number in range(plan.each):
         line = turn // every if plan.each == 1 else turn * plan.each + number
         *places, row = _digits(line, axes)
         offsets = [*places, row * plan.chunk.rows, 0]
         indices = [start + offset for start, offset in zip(starts, offsets, strict=True)]
         address = tirx.address_of(read.buffer[tuple(indices)])
-        found.append(tirx.Evaluate(tirx.call_extern("void", _SYMBOL, address)))
-    return found
+        fetches.append(tirx.Evaluate(tirx.call_extern("void", _SYMBOL, address)))
+    return fetches
 
 
 def _chunk(read: _Read, at: int) -> _Chunk | None:

@@ -102,10 +102,10 @@ def _expanded(function: Any, avx512: bool) -> Any:
         return value if name is None else _replaced(value, name, arguments, used)
 
     def add(value: Any, mutator: Any) -> Any:
-        found = match_one_plus(value)
-        if found is None:
+        matched = match_one_plus(value)
+        if matched is None:
             return mutator.default_mutate(value)
-        factor, name, arguments = found
+        factor, name, arguments = matched
         arguments = [mutator.mutate(argument) for argument in arguments]
         return _tvm.tvm.tirx.const(factor, "float32") * _called(name, arguments, used)
 

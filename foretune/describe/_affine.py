@@ -95,25 +95,25 @@ def _elementary(loop: int, own: dict[Digit, float], extent: int) -> dict[Digit, 
     borders = sorted({border for _, low, high in own for border in (low, high)})
     if any(b % a and b != extent for a, b in pairwise(borders)):
         return own
-    found: dict[Digit, float] = {}
+    digits: dict[Digit, float] = {}
     for (_, low, high), coefficient in own.items():
         for a, b in pairwise(borders):
             if low <= a and b <= high:
-                found[loop, a, b] = found.get((loop, a, b), 0) + coefficient * (a // low)
-    return {digit: c for digit, c in found.items() if c}
+                digits[loop, a, b] = digits.get((loop, a, b), 0) + coefficient * (a // low)
+    return {digit: c for digit, c in digits.items() if c}
 
 
 def _joined(own: dict[Digit, float]) -> dict[Digit, float]:
-    found: list[tuple[Digit, float]] = []
+    digits: list[tuple[Digit, float]] = []
     for digit in sorted(own, key=lambda each: each[1]):
         loop, low, high = digit
-        if found:
-            (_, below, end), coefficient = found[-1]
+        if digits:
+            (_, below, end), coefficient = digits[-1]
             if end == low and low % below == 0 and own[digit] == coefficient * (low // below):
-                found[-1] = (loop, below, high), coefficient
+                digits[-1] = (loop, below, high), coefficient
                 continue
-        found.append((digit, own[digit]))
-    return dict(found)
+        digits.append((digit, own[digit]))
+    return dict(digits)
 
 
 def divided(given: Sum, divisor: int, extents: Mapping[int, int]) -> tuple[Sum, Sum]:

@@ -16,5 +16,5 @@ def behaviours(nests: Nests, device: Device) -> Behaviours:
         BadInputError: The programs are not those of such a device.
     """
     room = importlib.import_module(f"foretune.describe.{device.kind}")
-    found: Behaviours = room.behaviours(nests, device)
-    return found
+    scored: Behaviours = room.behaviours(nests, device)
+    return scored

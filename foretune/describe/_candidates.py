@@ -47,22 +47,22 @@ def nests_of(candidates: Sequence[Candidate]) -> list[tuple[IndexArray, Nests]]:
     for row, candidate in enumerate(candidates):
         structure = structure_of(candidate.sketch, candidate.decisions)
         groups.setdefault((candidate.sketch, structure), []).append(row)
-    found: list[tuple[IndexArray, Nests]] = []
+    made: list[tuple[IndexArray, Nests]] = []
     for (sketch, structure), members in groups.items():
         if not sketch.variables:
             # A fixed schedule, of whatever instructions: its one program is made.
-            found += _from_programs(candidates, members)
+            made += _from_programs(candidates, members)
             continue
         rows = np.array(members, np.intp)
         form = _form(sketch, structure)
         if isinstance(form, str):
             _warn(sketch.workload.name, form)
-            found += _from_programs(candidates, members)
+            made += _from_programs(candidates, members)
             continue
         legal, nests = form.nests([candidates[row].decisions for row in members])
         if len(nests):
-            found.append((rows[legal], nests))
-    return found
+            made.append((rows[legal], nests))
+    return made
 
 
 @functools.lru_cache(maxsize=_CACHED)

@@ -51,9 +51,9 @@ def share(
         integer: Makes a sum of an expression.
         extents: Iterations of loops.
     """
-    found: list[_Compared | tuple[_Compared, ...]] = []
-    exact = all([_collect(c.expression, c.holds, integer, found) for c in conditions])
-    share_, groups = 1.0, _grouped([each for each in found if not _always(each)])
+    compared: list[_Compared | tuple[_Compared, ...]] = []
+    exact = all([_collect(c.expression, c.holds, integer, compared) for c in conditions])
+    share_, groups = 1.0, _grouped([each for each in compared if not _always(each)])
     for group in groups:
         own, counted = _counted(group, extents)
         share_, exact = share_ * own, exact and counted
@@ -62,34 +62,34 @@ def share(
 
 def always(condition: Any, integer: Callable[[Any], Sum]) -> bool:
     """Whether a condition is known to hold in every iteration."""
-    found: list[Any] = []
-    return _collect(condition, True, integer, found) and all(_always(each) for each in found)
+    compared: list[Any] = []
+    return _collect(condition, True, integer, compared) and all(_always(each) for each in compared)
 
 
-def _collect(node: Any, holds: bool, integer: Callable[[Any], Sum], found: list[Any]) -> bool:
+def _collect(node: Any, holds: bool, integer: Callable[[Any], Sum], compared: list[Any]) -> bool:
     kind = type(node).__name__
     if kind == "IntImm":
         if bool(node.value) != holds:
-            found.append(_Compared("LT", Sum(0), True))
+            compared.append(_Compared("LT", Sum(0), True))
         return True
     if kind == "Not":
-        return _collect(node.a, not holds, integer, found)
+        return _collect(node.a, not holds, integer, compared)
     if kind == "Call" and str(getattr(node.op, "name", "")).endswith("likely"):
-        return _collect(node.args[0], holds, integer, found)
+        return _collect(node.args[0], holds, integer, compared)
     if kind == ("And" if holds else "Or"):
-        parts = [_collect(each, holds, integer, found) for each in (node.a, node.b)]
+        parts = [_collect(each, holds, integer, compared) for each in (node.a, node.b)]
         return all(parts)
     if kind in ("And", "Or"):
         either: list[_Compared] = []
         parts = [_collect(each, holds, integer, either) for each in (node.a, node.b)]
         flat = all(parts) and len(either) == 2
         if flat:
-            found.append(tuple(either))
+            compared.append(tuple(either))
         return flat
     if kind in ("LT", "LE", "GT", "GE", "EQ", "NE"):
         difference = integer(node.a).plus(integer(node.b), -1)
         if difference.exact:
-            found.append(_Compared(kind, difference, holds))
+            compared.append(_Compared(kind, difference, holds))
         return difference.exact
     return False
 
@@ -122,10 +122,10 @@ def _loops(each: Any) -> set[int]:
     return {digit[0] for digit in each.difference.digits}
 
 
-def _grouped(found: Sequence[Any]) -> list[list[Any]]:
+def _grouped(compared: Sequence[Any]) -> list[list[Any]]:
     """Conditions that have loops in common."""
     groups: list[tuple[set[int], list[Any]]] = []
-    for each in found:
+    for each in compared:
         loops, members = _loops(each), [each]
         apart = []
         for other_loops, others in groups:
@@ -177,5 +177,5 @@ def _of_mixed_radix(each: _Compared, extents: Mapping[int, int]) -> float | None
     if each.kind not in ("LT", "LE"):
         return None
     below = -low + (each.kind == "LE")
-    found = min(max(below / weight, 0.0), 1.0)
-    return found if each.holds else 1.0 - found
+    share = min(max(below / weight, 0.0), 1.0)
+    return share if each.holds else 1.0 - share

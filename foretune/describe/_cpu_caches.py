@@ -168,7 +168,7 @@ def _walk(walk: _Walk, statements: Sequence[Visits], depth: int) -> dict[int, Fl
     union, once = _most(statements, depth + 1), _most(statements, depth)
     held = walk.held(union)
     runs = extent > 1
-    found = {}
+    touched = {}
     for b, each in inner.items():
         # Statements side by side read what the ones before them brought.
         one = each
@@ -176,43 +176,43 @@ def _walk(walk: _Walk, statements: Sequence[Visits], depth: int) -> dict[int, Fl
             one = held * np.minimum(union[b][:BLOCKS], each) + (1 - held) * each
         all_ = one * extent
         kept = held * np.minimum(once[b][:BLOCKS], all_) + (1 - held) * all_
-        found[b] = np.where(runs, kept, one)
-    return found
+        touched[b] = np.where(runs, kept, one)
+    return touched
 
 
 def parts(statements: Sequence[Visits], depth: int) -> list[list[Visits]]:
     """Neighbours that share the loops outside of a depth and the loop at it."""
-    found: list[list[Visits]] = []
+    groups: list[list[Visits]] = []
     for each in statements:
         path = each.loops.path
-        last = found[-1][-1].loops.path if found else ()
-        if found and len(path) > depth and path[: depth + 1] == last[: depth + 1]:
-            found[-1].append(each)
+        last = groups[-1][-1].loops.path if groups else ()
+        if groups and len(path) > depth and path[: depth + 1] == last[: depth + 1]:
+            groups[-1].append(each)
         else:
-            found.append([each])
-    return found
+            groups.append([each])
+    return groups
 
 
 def _most(statements: Sequence[Visits], depth: int) -> dict[int, FloatArray]:
     """Blocks of each buffer that loops from a depth inwards touch: those of its widest access."""
-    found: dict[int, FloatArray] = {}
+    most: dict[int, FloatArray] = {}
     for each in statements:
         for footprint in each.footprints:
             b = footprint.motion.access.buffer
             blocks = footprint.blocks[:, :, depth]
-            found[b] = np.maximum(found[b], blocks) if b in found else blocks
-    return found
+            most[b] = np.maximum(most[b], blocks) if b in most else blocks
+    return most
 
 
 def _copies(stage: Sequence[Visits], threads: FloatArray) -> dict[int, FloatArray]:
     """How many threads touch lines of a buffer that no other touches, as if each had its own."""
-    found: dict[int, FloatArray] = {}
+    copies: dict[int, FloatArray] = {}
     for each in stage:
         for footprint in each.footprints:
             apart = np.clip(footprint.whole_lines / footprint.blocks[0, :, 0], 1.0, threads)
             b = footprint.motion.access.buffer
-            found[b] = np.maximum(found[b], apart) if b in found else apart
-    return found
+            copies[b] = np.maximum(copies[b], apart) if b in copies else apart
+    return copies
 
 
 def _used(

@@ -126,10 +126,10 @@ class Expressions:
 
     def extent(self, node: Any) -> int:
         """A number of iterations; the most there can be where it varies, 1 where it is unknown."""
-        found = self.integer(node)
-        if found.digits or not found.exact:
+        constant = self.integer(node)
+        if constant.digits or not constant.exact:
             self.exact = False
-        return max(1, int(found.bounds[1]))
+        return max(1, int(constant.bounds[1]))
 
     def integer(self, node: Any) -> Sum:
         """An index as a sum of digits."""
@@ -184,14 +184,14 @@ def _extreme(kind: str, a: Sum, b: Sum) -> Sum:
 def variables(node: Any) -> list[Any]:
     from foretune import _tvm
 
-    found, waiting = [], [node]
+    variables, waiting = [], [node]
     while waiting:
         each = waiting.pop()
         if type(each).__name__ == "Var":
-            found.append(each)
+            variables.append(each)
         else:
             waiting += _tvm.children(each)
-    return found
+    return variables
 
 
 def _computes(node: Any) -> bool:

@@ -308,7 +308,7 @@ class _Builder:
         )
 
     def _terms(self, indices: Sequence[Index], place: dict[int, int]) -> tuple[_Term, ...]:
-        found = [
+        terms = [
             _Term(
                 dimension,
                 place[loop],
@@ -318,7 +318,7 @@ class _Builder:
             for loop, coefficient, values, every in _digits(index)
             if loop in place and values.constant != 1
         ]
-        return tuple(sorted(found, key=lambda term: (term.dimension, term.place)))
+        return tuple(sorted(terms, key=lambda term: (term.dimension, term.place)))
 
 
 def _constant(store: Store) -> bool:
@@ -390,19 +390,19 @@ _Counts = tuple[list[Scalar], list[Scalar], list[Scalar]]
 
 def _counts(store: Store, one: Scalar) -> _Counts:
     """Operations, calls and selections of one execution, as lists of summands."""
-    found: _Counts = ([], [], [])
+    counts: _Counts = ([], [], [])
     for node in walk(store.value):
         if not isinstance(node, Operation):
             continue
         if node.kind in ("add_sub", "mul"):
-            found[0].append(one)
+            counts[0].append(one)
         elif node.kind in ("div_mod", "math_func", "other_func"):
-            found[1].append(one)
+            counts[1].append(one)
         elif node.kind in ("cmp", "select"):
-            found[2].append(one)
+            counts[2].append(one)
         elif node.kind == "if":
-            found[2].append(one.algebra.any_of(_undecided(node.args[0], one)))
-    return found
+            counts[2].append(one.algebra.any_of(_undecided(node.args[0], one)))
+    return counts
 
 
 def _undecided(condition: object, one: Scalar) -> Iterator[Scalar]:

@@ -86,14 +86,14 @@ class _Part:
 def _parts(rows: IndexArray, nests: Nests, intervals: dict[Interval, list[int]]) -> list[_Part]:
     """Programs apart by which of their shared loops have more than one iteration."""
     several, patterns, which = _sharing(nests, intervals)
-    found = []
+    parts = []
     for number, pattern in enumerate(patterns):
         own = np.flatnonzero(which == number)
         dropped = {each for each, there in zip(several, pattern.tolist(), strict=True) if not there}
         kept = {each: loops for each, loops in intervals.items() if each not in dropped}
         part = nests if len(own) == len(nests) else nests.take(own)
-        found.append(_Part(rows[own], part, kept))
-    return found
+        parts.append(_Part(rows[own], part, kept))
+    return parts
 
 
 def _sharing(
@@ -137,16 +137,16 @@ def _intervals(nests: Nests) -> dict[Interval, list[int]] | None:
     for number, statement in enumerate(nests.statements):
         for loop in statement.path:
             seen.setdefault(loop, []).append(number)
-    found: dict[Interval, list[int]] = {}
+    intervals: dict[Interval, list[int]] = {}
     for statement in nests.statements:
         for loop in statement.path:
             within = seen[loop]
             if within[-1] - within[0] + 1 != len(within):
                 return None
-            own = found.setdefault((within[0], within[-1]), [])
+            own = intervals.setdefault((within[0], within[-1]), [])
             if loop not in own:
                 own.append(loop)
-    return found
+    return intervals
 
 
 Plan = dict[Interval, Flags]
@@ -174,8 +174,8 @@ def _plans(parts: Sequence[_Part]) -> list[tuple[Plan, list[_Part]]]:
 def _common(one: Plan, other: Plan) -> Plan | None:
     """A structure that both are part of; None where there would be too much of it."""
     intervals = {**dict.fromkeys(one), **dict.fromkeys(other)}
-    found = {each: _supersequence(one.get(each, ()), other.get(each, ())) for each in intervals}
-    return found if sum(map(len, found.values())) <= _MOST_LOOPS else None
+    plan = {each: _supersequence(one.get(each, ()), other.get(each, ())) for each in intervals}
+    return plan if sum(map(len, plan.values())) <= _MOST_LOOPS else None
 
 
 def _supersequence(one: Flags, other: Flags) -> Flags:
@@ -240,15 +240,15 @@ def _together(plan: Plan, parts: Sequence[_Part]) -> Nests:
 
 def _mapped(part: _Part, numbers: dict[Interval, range], plan: Plan) -> dict[int, int]:
     """Of each loop that is kept its number in the common structure."""
-    found: dict[int, int] = {}
+    mapped: dict[int, int] = {}
     for interval, loops in part.intervals.items():
         place = -1
         for loop in loops:
             place += 1
             while plan[interval][place] != part.nests.reduction[loop]:
                 place += 1
-            found[loop] = numbers[interval][place]
-    return found
+            mapped[loop] = numbers[interval][place]
+    return mapped
 
 
 def _buffers(several: Sequence[Nests]) -> tuple[Buffer, ...]:

@@ -79,22 +79,22 @@ def behaviours(nests: Nests, device: Device, constants: Constants = CONSTANTS) -
     apart = alike(nests)
     if len(apart) == 1:
         return _of_alike(nests, device, constants)
-    found = [_of_alike(nests.take(rows), device, constants) for rows in apart]
-    return _whole(found, np.argsort(np.concatenate(apart)))
+    parts = [_of_alike(nests.take(rows), device, constants) for rows in apart]
+    return _whole(parts, np.argsort(np.concatenate(apart)))
 
 
-def _whole(found: Sequence[Behaviours], order: IndexArray) -> Behaviours:
+def _whole(parts: Sequence[Behaviours], order: IndexArray) -> Behaviours:
     """Programs one after the other, then in an order."""
 
     def joined(columns: Iterable[FloatArray]) -> FloatArray:
         return np.concatenate(list(columns))[order]
 
     return Behaviours(
-        found[0].device,
-        joined(each.scores for each in found),
-        {name: joined(each.limits_s[name] for each in found) for name in found[0].limits_s},
-        joined(each.seconds for each in found),
-        {name: joined(each.numbers[name] for each in found) for name in found[0].numbers},
+        parts[0].device,
+        joined(each.scores for each in parts),
+        {name: joined(each.limits_s[name] for each in parts) for name in parts[0].limits_s},
+        joined(each.seconds for each in parts),
+        {name: joined(each.numbers[name] for each in parts) for name in parts[0].numbers},
     )
 
 
@@ -233,7 +233,7 @@ class _Work:
         compute = self.limits["arithmetic"]
         carried = [s.traffic.beyond[0] + _TINY for s in stages]
         overhead = self.limits["overhead"]
-        found = {
+        scored = {
             "unit_utilization_score": self._by_time(used),
             "load_balance_score": self._by_time(balance),
             "lane_efficiency_score": self._by_work("filled") / machine.lanes,
@@ -256,8 +256,8 @@ class _Work:
             "roofline_score": roof / self.seconds,
         }
         if machine.has_l3:
-            found["l3_reuse_score"] = _kept(beyond[2], beyond[1])
-        return found
+            scored["l3_reuse_score"] = _kept(beyond[2], beyond[1])
+        return scored
 
     def numbers(self) -> dict[str, FloatArray]:
         machine, stages = self.machine, self.stages

@@ -210,13 +210,13 @@ def _read(answer: str) -> dict[str, Any]:
     Raises:
         ValueError: There is none; says why.
     """
-    found: dict[str, Any] = {}
+    largest: dict[str, Any] = {}
     for value in _objects(answer[:_LONGEST_ANSWER]):
-        if len(value) > len(found):
-            found = value
-    if not found:
+        if len(value) > len(largest):
+            largest = value
+    if not largest:
         raise ValueError("there is no JSON object in the answer")
-    entry = {str(name).strip(): value for name, value in found.items()}
+    entry = {str(name).strip(): value for name, value in largest.items()}
     kind = str(entry.get("kind") or "").strip().lower()
     if kind not in KINDS:
         kinds = {k for f in FACTORS if f.name in entry and len(f.kinds) == 1 for k in f.kinds}

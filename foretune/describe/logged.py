@@ -36,7 +36,7 @@ def nests_of_group(group: Group) -> Batches:
         candidates = [candidate for _, candidate in ours]
         return [(numbers[rows], nests) for rows, nests in nests_of(candidates)]
     for name in BUILDERS.names():
-        found = BUILDERS.factory(name)(group)
-        if found:
-            return found
+        built = BUILDERS.factory(name)(group)
+        if built:
+            return built
     return []

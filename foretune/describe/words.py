@@ -122,22 +122,22 @@ def decision_words(candidate: Candidate) -> Decisions:
     """
     blocks: dict[str, str] = {}
     axes: dict[tuple[str, str], str] = {}
-    found = []
+    words = []
     for variable, decision in zip(candidate.sketch.variables, candidate.decisions, strict=True):
         if isinstance(variable, PerfectTile):
             block, _, axis = variable.name.rpartition(".")
             own = blocks.setdefault(block, f"b{len(blocks)}")
             of_block = sum(1 for each, _ in axes if each == block)
             short = axes.setdefault((block, axis), f"a{of_block}")
-            found.append((f"tile {own}.{short}", _tile(decision)))
+            words.append((f"tile {own}.{short}", _tile(decision)))
         elif isinstance(variable, Choice):
             assert isinstance(decision, int)
-            found.append((variable.name.rpartition(".")[2], str(variable.values[decision])))
+            words.append((variable.name.rpartition(".")[2], str(variable.values[decision])))
         else:
             assert isinstance(variable, ComputeLocation)
             own = blocks.setdefault(variable.name, f"b{len(blocks)}")
-            found.append((f"location {own}", str(decision)))
-    return tuple(found)
+            words.append((f"location {own}", str(decision)))
+    return tuple(words)
 
 
 def _tile(decision: Decision) -> str:

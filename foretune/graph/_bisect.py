@@ -91,7 +91,7 @@ def first_difference(
     search = _Search(model, hardware, InputSet(called, tuple(inputs), model), nodes, cut)
     if not nodes or not search.message_at(model):
         return None
-    first, last, found = -1, len(nodes) - 1, model
+    first, last, smallest = -1, len(nodes) - 1, model
     while last - first > 1 and time.monotonic() < deadline:
         for middle in _from_the_middle(first, last):
             part = search.part(middle)
@@ -102,10 +102,10 @@ def first_difference(
         if part is None:
             break
         if search.message_at(part):
-            last, found = middle, part
+            last, smallest = middle, part
         else:
             first = middle
-    return search.explain(first, last, found, deadline)
+    return search.explain(first, last, smallest, deadline)
 
 
 def _from_the_middle(first: int, last: int) -> Iterator[int]:

@@ -99,12 +99,12 @@ def scale_of(magnitudes: Array) -> float:
     Args:
         magnitudes: Finite numbers of the output, in float64, none below 0.
     """
-    found = magnitudes[magnitudes > 0]
-    if found.size > _SAMPLE:
-        found = found[np.random.default_rng(0).integers(0, found.size, _SAMPLE)]
-    if not found.size:
+    nonzero = magnitudes[magnitudes > 0]
+    if nonzero.size > _SAMPLE:
+        nonzero = nonzero[np.random.default_rng(0).integers(0, nonzero.size, _SAMPLE)]
+    if not nonzero.size:
         return _LOWEST_SCALE
-    distinct = np.unique(found)
+    distinct = np.unique(nonzero)
     # Of a few numbers not the smallest, which may be what a sum left by chance.
     place = max(int(_QUANTILE * (distinct.size - 1)), int(distinct.size > 2))
     typical = _FACTOR * float(distinct[place])

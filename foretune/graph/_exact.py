@@ -108,8 +108,8 @@ def _moving(seed: int) -> _Move:
             return value
         numbers = np.asarray(value)
         factors = 1.0 + _UNIT * rng.uniform(-1.0, 1.0, numbers.shape)
-        found = np.where(numbers.astype("float32") == numbers, numbers, numbers * factors)
-        return value.new_tensor(found) if hasattr(value, "new_tensor") else found
+        scaled = np.where(numbers.astype("float32") == numbers, numbers, numbers * factors)
+        return value.new_tensor(scaled) if hasattr(value, "new_tensor") else scaled
 
     return moved
 

@@ -120,18 +120,18 @@ def verification_inputs(model: Model, seeds: Sequence[int] = (0, 1, 2)) -> list[
         seeds: One set of random inputs is drawn for each; the borders are drawn from the first.
     """
     original = _Original(model)
-    found = [InputSet("examples", model.examples, model, must=True, original=original)]
+    sets = [InputSet("examples", model.examples, model, must=True, original=original)]
     if not model.inputs:
-        return found
+        return sets
     for seed in seeds:
-        found.append(InputSet(f"random {seed}", model.draw_inputs(seed), model, original=original))
+        sets.append(InputSet(f"random {seed}", model.draw_inputs(seed), model, original=original))
     rng = np.random.default_rng([*seeds[:1], len(seeds)])
     base = model.draw_inputs(seeds[0]) if seeds else model.examples
     for name, change, overflows in _borders(model):
         arrays = tuple(change(at, array, rng) for at, array in enumerate(base))
         if any(not _same(new, old) for new, old in zip(arrays, base, strict=True)):
-            found.append(InputSet(name, arrays, model, finite=overflows, original=original))
-    return found
+            sets.append(InputSet(name, arrays, model, finite=overflows, original=original))
+    return sets
 
 
 _Change = Callable[[int, Array, np.random.Generator], Array]

@@ -26,16 +26,16 @@ def bind_inputs(
         BadInputError: A wrong number, name, shape or dtype.
     """
     if isinstance(given, Mapping):
-        found = _by_name(given, specs, states)
+        arrays = _by_name(given, specs, states)
     else:
-        found = list(given)
-        if states and len(found) == len(specs) - len(states):
-            found += [None] * len(states)
-        if len(found) != len(specs):
+        arrays = list(given)
+        if states and len(arrays) == len(specs) - len(states):
+            arrays += [None] * len(states)
+        if len(arrays) != len(specs):
             raise BadInputError(_count(len(given), specs, states))
     return [
         None if value is None and spec.name in states else _array(value, spec)
-        for value, spec in zip(found, specs, strict=True)
+        for value, spec in zip(arrays, specs, strict=True)
     ]
 
 

@@ -164,8 +164,8 @@ def _floats_are_right(actual: Array, known: Evidence, tolerance: float) -> bool:
 
 def _gross_from(magnitude: Array, step: float) -> Array:
     """From where on an error is another choice, and no rounding of the number itself."""
-    found: Array = np.maximum(_CAP * magnitude, max(_NOISE, _CAP_STEPS * step))
-    return found
+    border: Array = np.maximum(_CAP * magnitude, max(_NOISE, _CAP_STEPS * step))
+    return border
 
 
 def _epsilon(array: Array) -> float:
@@ -185,11 +185,11 @@ def _usual(errors: Array) -> Array:
     What one row amplifies, the others need not. Each of them is a quantile, so that no single
     number speaks for others.
     """
-    found = np.full(errors.shape, _quantile(errors, None))
+    usual = np.full(errors.shape, _quantile(errors, None))
     for axis in range(errors.ndim if errors.ndim > 1 else 0):
         others = tuple(at for at in range(errors.ndim) if at != axis)
-        found = np.maximum(found, _quantile(errors, others))
-    return found
+        usual = np.maximum(usual, _quantile(errors, others))
+    return usual
 
 
 def _unsaturated(errors: Array, unit: float) -> float:

@@ -56,17 +56,17 @@ def _calls(module: IRModule) -> Iterator[tuple[str, Any]]:
     from foretune import _tvm
 
     tvm = _tvm.tvm
-    found: list[tuple[str, Any]] = []
+    calls: list[tuple[str, Any]] = []
 
     def visit(node: Any) -> None:
         for block in getattr(node, "blocks", ()) if isinstance(node, tvm.relax.SeqExpr) else ():
             for binding in block.bindings:
                 call = getattr(binding, "value", None)
                 if isinstance(call, tvm.relax.Call) and isinstance(call.op, tvm.ir.Op):
-                    found.append((str(binding.var.name), call))
+                    calls.append((str(binding.var.name), call))
 
     tvm.relax.analysis.post_order_visit(module["main"], visit)
-    return iter([(n, call) for n, call in found if not str(call.op.name).startswith(_LOWERED)])
+    return iter([(n, call) for n, call in calls if not str(call.op.name).startswith(_LOWERED)])
 
 
 def _grouped(calls: Iterator[tuple[str, Any]]) -> dict[str, list[str]]:

@@ -63,9 +63,9 @@ def read_manifest(library: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"{file} is no JSON ({error}): compile the artifact again") from error
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        found = manifest.get("schema") if isinstance(manifest, dict) else None
+        schema = manifest.get("schema") if isinstance(manifest, dict) else None
         raise VersionMismatchError(
-            f"{file} must have schema {SCHEMA!r}, but has {found!r}: compile the artifact again"
+            f"{file} must have schema {SCHEMA!r}, but has {schema!r}: compile the artifact again"
         )
     _check_fields(file, manifest)
     if manifest["versions"] != _tvm.versions():

@@ -51,9 +51,9 @@ class Arithmetic:
         """Largest difference that rounding explains, as ``OutputDifference.relative`` counts."""
         rounded = self.half_epsilon * float(np.sqrt(self.halves))
         # Both runtimes round, each its own way.
-        found = max(_FLOOR, min(_MOST, self.epsilon * self.depth))
-        found += min(_most_of_halves(self.half_epsilon), rounded)
-        return max(found, _BYTE) if self.rounds_to_bytes else found
+        bound = max(_FLOOR, min(_MOST, self.epsilon * self.depth))
+        bound += min(_most_of_halves(self.half_epsilon), rounded)
+        return max(bound, _BYTE) if self.rounds_to_bytes else bound
 
 
 def default_tolerance(model: Model) -> float:

@@ -67,8 +67,8 @@ class Verification:
 
 def merged(checks: Sequence[Verification]) -> Verification:
     """What several comparisons of one artifact say together: on disjoint sets of inputs."""
-    found = [OutputDifference("", c.max_abs_error, c.max_relative_error) for c in checks]
-    absolute, relative = largest_difference(found)
+    differences = [OutputDifference("", c.max_abs_error, c.max_relative_error) for c in checks]
+    absolute, relative = largest_difference(differences)
     return Verification(
         all(check.ok for check in checks),
         absolute,
@@ -218,7 +218,7 @@ def verify(
     strict = tolerance is not None
     if tolerance is None:
         tolerance = default_tolerance(model)
-    found: list[OutputDifference] = []
+    differences: list[OutputDifference] = []
     compared: list[str] = []
     left_out: dict[str, str] = {}
     message, judged_by = "", TOLERANCE
@@ -237,11 +237,11 @@ def verify(
             compared.pop()
             left_out[given.name] = CHAOS
             continue
-        found += seen.differences
+        differences += seen.differences
         judged_by = seen.judged_by if judged_by == TOLERANCE else judged_by
         if seen.wrong and not message:
             message = f"{seen.wrong[0].describe(tolerance)} (inputs: {given.name})"
-    absolute, relative = largest_difference(found)
+    absolute, relative = largest_difference(differences)
     return Verification(
         not message,
         absolute,

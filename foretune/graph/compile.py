@@ -151,7 +151,7 @@ def failing_kernels(program: IRModule, hardware: Hardware) -> dict[str, str]:
     Returns:
         The name of each such program, with the last line of what TVM says.
     """
-    found: dict[str, str] = {}
+    failing: dict[str, str] = {}
     target = hardware.code_target()
     for variable, function in program.functions.items():
         if not isinstance(function, _tvm.PrimFunc):
@@ -162,5 +162,5 @@ def failing_kernels(program: IRModule, hardware: Hardware) -> dict[str, str]:
             with target:
                 _tvm.tvm.compile(default_schedule(alone, hardware), target)
         except Exception as error:  # TVM raises its own, ValueError, and what C++ throws
-            found[name] = last_line(error, 200)
-    return found
+            failing[name] = last_line(error, 200)
+    return failing

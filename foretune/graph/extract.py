@@ -92,7 +92,7 @@ def cut(simplified: Simplified, between: int | None = None) -> Extraction:
     large, own = _large_weights(program)
     between = own if between is None else between
     program = _marked(program, large, between)
-    found: dict[str, Workload] = {}
+    workloads: dict[str, Workload] = {}
     functions: dict[str, str] = {}
     taken: set[str] = set()
     for variable, function in program.functions.items():
@@ -105,16 +105,16 @@ def cut(simplified: Simplified, between: int | None = None) -> Extraction:
             continue  # There is nothing to search.
         workload = as_workload(function, name, calls[name])
         functions[name] = workload.key
-        if workload.key in found:
-            known = found[workload.key]
-            found[workload.key] = known.with_weight(known.weight + calls[name])
+        if workload.key in workloads:
+            known = workloads[workload.key]
+            workloads[workload.key] = known.with_weight(known.weight + calls[name])
             continue
         unique = _unique(_readable(name, function), function, taken)
         taken.add(unique)
-        found[workload.key] = Workload(
+        workloads[workload.key] = Workload(
             unique, workload.key, workload.module_json, workload.flops, workload.weight
         )
-    ordered = sorted(found.values(), key=lambda w: -w.flops * w.weight)
+    ordered = sorted(workloads.values(), key=lambda w: -w.flops * w.weight)
     return Extraction(
         ordered,
         untunable,
@@ -214,21 +214,21 @@ def _calls(program: IRModule) -> Iterator[tuple[str, bool]]:
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
-    found: list[tuple[str, bool]] = []
+    kernels: list[tuple[str, bool]] = []
 
     def visit(expression: Any) -> None:
         if not isinstance(expression, relax.Call):
             return
         name = str(getattr(expression.op, "name", ""))
         if _is_program(expression):
-            found.append((str(expression.args[0].name_hint), True))
+            kernels.append((str(expression.args[0].name_hint), True))
         elif name in ("relax.call_dps_packed", "relax.call_pure_packed"):
-            found.append((str(getattr(expression.args[0], "global_symbol", name)), False))
+            kernels.append((str(getattr(expression.args[0], "global_symbol", name)), False))
         elif name.startswith("relax.") and not name.startswith("relax.memory"):
-            found.append((name.removeprefix("relax."), False))
+            kernels.append((name.removeprefix("relax."), False))
 
     relax.analysis.post_order_visit(program["main"], visit)
-    return iter(found)
+    return iter(kernels)
 
 
 def _readable(name: str, function: Any) -> str:

@@ -60,12 +60,12 @@ def columns_of(total: int, gates: int, batch: int, lanes: int) -> list[Columns]:
     whole, rest = divmod(total, lanes)
     vectors = min(max(1, sums // gates), max(1, whole))
     tiles, single = divmod(whole, vectors)
-    found = [
+    groups = [
         Columns(0, tiles, vectors, lanes),
         Columns(tiles * vectors * lanes, single, 1, lanes),
         Columns(whole * lanes, min(rest, 1), 1, rest),
     ]
-    return [each for each in found if each.count]
+    return [each for each in groups if each.count]
 
 
 def panels(weight: Array, places: tuple[int, ...], columns: list[Columns]) -> Array:

@@ -108,10 +108,10 @@ def grid_sample(
                 return [(first, real(1.0) - part), (first + real(1.0), part)]
             first = tirx.floor(place)
             part = place - first
-            found = []
+            weighted = []
             for step, weight in zip((-1.0, 0.0, 1.0, 2.0), _cubic(part, real), strict=True):
-                found.append((bounded(first + real(step), extent), weight))
-            return found
+                weighted.append((bounded(first + real(step), extent), weight))
+            return weighted
 
         def element(batch: Any, channel: Any, *index: Any) -> Any:
             chosen: list[tuple[list[Any], Any, list[Any]]] = [([], real(1.0), [])]
@@ -231,8 +231,8 @@ def _coordinates(
         place = (at + 0.5) / scale
     else:
         place = (at + 0.5) / scale - 0.5
-    found: Array = place
-    return found
+    places: Array = place
+    return places
 
 
 def _rounded(place: Array, mode: str) -> Array:
@@ -242,12 +242,12 @@ def _rounded(place: Array, mode: str) -> Array:
         "floor": np.floor(place),
         "ceil": np.ceil(place),
     }
-    found: Array = ways[mode]
-    return found
+    rounded: Array = ways[mode]
+    return rounded
 
 
 def _keys(distance: Array, a: float) -> Array:
     inner = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     outer = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    found: Array = np.where(distance <= 1, inner, np.where(distance < 2, outer, 0))
-    return found
+    weights: Array = np.where(distance <= 1, inner, np.where(distance < 2, outer, 0))
+    return weights

@@ -75,10 +75,10 @@ def transforms(outputs: int) -> Transforms:
 
 def _polynomial(roots: Sequence[float]) -> FloatArray:
     """Coefficients of the product of ``x - root``, the constant one first."""
-    found = np.ones(1)
+    coefficients = np.ones(1)
     for root in roots:
-        found = np.convolve(found, [-root, 1.0])
-    return found
+        coefficients = np.convolve(coefficients, [-root, 1.0])
+    return coefficients
 
 
 def transformed(weight: Array, outputs: int, lanes: int) -> Array:
@@ -94,9 +94,9 @@ def transformed(weight: Array, outputs: int, lanes: int) -> Array:
     """
     deep = weight.reshape(-1, *weight.shape[-4:]).astype(np.float64)
     g = transforms(outputs).taps
-    found = np.einsum("ai,bj,dijco->abdco", g, g, deep, optimize=True)
-    depth, inputs, channels = found.shape[2:]
-    split = found.reshape(len(g) ** 2, depth, inputs, channels // lanes, lanes)
+    tiles = np.einsum("ai,bj,dijco->abdco", g, g, deep, optimize=True)
+    depth, inputs, channels = tiles.shape[2:]
+    split = tiles.reshape(len(g) ** 2, depth, inputs, channels // lanes, lanes)
     return np.ascontiguousarray(np.moveaxis(split, -2, -3).astype(weight.dtype))
 
 
@@ -229,11 +229,11 @@ def _selected(
 ) -> Any:
     """A row of ``matrix`` times what is read: a constant row once loops are unrolled."""
     tirx = _tvm.tvm.tirx
-    found = None
+    selected = None
     for at in reversed(range(len(matrix))):
         value = _sum(terms(matrix[at], read))
-        found = value if found is None else tirx.Select(row == at, value, found)
-    return found
+        selected = value if selected is None else tirx.Select(row == at, value, selected)
+    return selected
 
 
 _Term = tuple[float, Any]
@@ -241,33 +241,33 @@ _Term = tuple[float, Any]
 
 def _by_parity(row: FloatArray, read: Callable[[int], Any]) -> list[_Term]:
     """Even places and odd ones: the rows of opposite points share both sums."""
-    found = []
+    terms = []
     for first in (0, 1):
         places = [at for at in range(first, len(row), 2) if row[at]]
         if places:
             sign = float(np.sign(row[places[-1]]))
-            found.append((sign, _sum([(sign * row[at], read(at)) for at in places])))
-    return found
+            terms.append((sign, _sum([(sign * row[at], read(at)) for at in places])))
+    return terms
 
 
 def _by_pairs(row: FloatArray, read: Callable[[int], Any]) -> list[_Term]:
     """The places of opposite points: all rows share their sum and their difference."""
-    found = [(row[0], read(0))]
+    terms = [(row[0], read(0))]
     for at in range(1, len(row) - 1, 2):
         sign = float(np.sign(row[at] * row[at + 1]))
         if sign:
-            found.append((row[at], _sum([(1.0, read(at)), (sign, read(at + 1))])))
-    return [term for term in [*found, (row[-1], read(len(row) - 1))] if term[0]]
+            terms.append((row[at], _sum([(1.0, read(at)), (sign, read(at + 1))])))
+    return [term for term in [*terms, (row[-1], read(len(row) - 1))] if term[0]]
 
 
 def _sum(terms: Sequence[_Term]) -> Any:
     """The sum of numbers times factors: positive ones first, and no product by one."""
-    found = None
+    total = None
     for factor, value in sorted(terms, key=lambda term: term[0] < 0):
         size = abs(factor)
         scaled = value if size == 1 else value * _tvm.tvm.tirx.const(size, value.ty.dtype)
-        if found is None:
-            found = scaled if factor > 0 else -scaled
+        if total is None:
+            total = scaled if factor > 0 else -scaled
         else:
-            found = found + scaled if factor > 0 else found - scaled
-    return found
+            total = total + scaled if factor > 0 else total - scaled
+    return total

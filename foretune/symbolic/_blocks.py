@@ -356,15 +356,15 @@ class BlockTree(Tree):
         nest.parent = target
 
 
-def _only(found: Sequence[_T], what: str, wanted: str) -> _T:
+def _only(given: Sequence[_T], what: str, wanted: str) -> _T:
     """The one thing there is.
 
     Raises:
         UnsupportedTraceError: There is none, or several.
     """
-    if len(found) != 1:
-        raise UnsupportedTraceError(what, f"needs one {wanted}, but there are {len(found)}")
-    return found[0]
+    if len(given) != 1:
+        raise UnsupportedTraceError(what, f"needs one {wanted}, but there are {len(given)}")
+    return given[0]
 
 
 def _holds(node: Loop | Block, blocks: Iterable[Block]) -> bool:

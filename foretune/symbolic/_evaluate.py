@@ -71,11 +71,11 @@ class Evaluator:
         values: list[Any] = [*points.T, *[None] * (self._slots - points.shape[1])]
         for operation, slot, operands in self._plan:
             values[slot] = operation(*[values[operand] for operand in operands])
-        found = np.empty((len(self._ends), len(points)))
+        ends = np.empty((len(self._ends), len(points)))
         for row, end in enumerate(self._ends):
-            found[row] = values[end]
-        whole = np.rint(found)
-        return np.where(np.abs(found - whole) < _TOLERANCE, whole, found)
+            ends[row] = values[end]
+        whole = np.rint(ends)
+        return np.where(np.abs(ends - whole) < _TOLERANCE, whole, ends)
 
     def _add(self, operation: Callable[..., Any], operands: Sequence[int]) -> int:
         self._plan.append((operation, self._slots, tuple(operands)))
@@ -94,15 +94,15 @@ class Evaluator:
         return slot
 
     def _missing(self, scalar: Scalar) -> set[int]:
-        found: set[int] = set()
+        missing: set[int] = set()
         waiting = [symbol for monomial in scalar.terms for symbol, _ in monomial]
         while waiting:
             index = waiting.pop()
-            if index not in found and index not in self._symbols:
-                found.add(index)
+            if index not in missing and index not in self._symbols:
+                missing.add(index)
                 for argument in self._algebra.symbols[index].args:
                     waiting += [symbol for monomial in argument.terms for symbol, _ in monomial]
-        return found
+        return missing
 
     def _polynomial(self, scalar: Scalar) -> int:
         slot = self._scalars.get(scalar.key)

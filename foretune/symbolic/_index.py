@@ -124,12 +124,12 @@ class Index:
 
     def atoms(self) -> list[Atom]:
         """All atoms, those inside opaque ones included."""
-        found: list[Atom] = []
+        distinct: list[Atom] = []
         for _, atom in self.terms:
-            found.append(atom)
+            distinct.append(atom)
             if isinstance(atom, Opaque):
-                found += [a for arg in atom.args for a in arg.atoms()]
-        return found
+                distinct += [a for arg in atom.args for a in arg.atoms()]
+        return distinct
 
     def range(self, of: Callable[[Digit], Range | None]) -> Range:
         """Smallest and largest value by interval arithmetic.

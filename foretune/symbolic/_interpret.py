@@ -71,19 +71,19 @@ class Interpreter(BlockTree):
     # What instructions refer to.
 
     def _resolve(self, inputs: Sequence[Any]) -> list[Any]:
-        found: list[Any] = []
+        resolved: list[Any] = []
         for each in inputs:
             if isinstance(each, list):
-                found.append(self._resolve(each))
+                resolved.append(self._resolve(each))
             elif isinstance(each, str) and each in self._names:
-                found.append(self._names[each])
+                resolved.append(self._names[each])
             elif each == "None":
-                found.append(None)
+                resolved.append(None)
             elif isinstance(each, str):
-                found.append(each.strip('"'))
+                resolved.append(each.strip('"'))
             else:
-                found.append(self.algebra.number(each) if isinstance(each, int) else each)
-        return found
+                resolved.append(self.algebra.number(each) if isinstance(each, int) else each)
+        return resolved
 
     # Sampling.
 
@@ -96,10 +96,10 @@ class Interpreter(BlockTree):
         return index, variable
 
     def _do_sample_perfect_tile(self, _inputs: list[Any], _attributes: Any) -> list[Scalar]:
-        found = self._variable(PerfectTile)
-        if found is None:
+        own = self._variable(PerfectTile)
+        if own is None:
             return [self.algebra.number(f) for f in self._recorded[self._position]]
-        index, variable = found
+        index, variable = own
         names = [f"{variable.name}.{part}" for part in range(variable.parts)]
         factors = self.algebra.tile(names, variable.extent)
         self.columns += [(index, part) for part in range(variable.parts)]
@@ -115,10 +115,10 @@ class Interpreter(BlockTree):
         return value
 
     def _do_sample_categorical(self, _inputs: list[Any], attributes: Any) -> Scalar:
-        found = self._variable(Choice)
-        if found is None:
+        own = self._variable(Choice)
+        if own is None:
             return self.algebra.number(attributes[0][self._recorded[self._position]])
-        return self._choice(*found)
+        return self._choice(*own)
 
     def _do_sample_compute_location(self, inputs: list[Any], _attributes: Any) -> Loop | int:
         index = self._at.get(self._position)
@@ -156,9 +156,9 @@ class Interpreter(BlockTree):
 
     def _do_annotate(self, inputs: list[Any], attributes: Any) -> None:
         target, value = inputs
-        found = self._variable(Choice) if self._position in self._at else None
-        if found is not None:
-            value = self._choice(*found)
+        own = self._variable(Choice) if self._position in self._at else None
+        if own is not None:
+            value = self._choice(*own)
         if target is None:
             self.annotations[attributes[0]] = value
         else:

@@ -41,27 +41,27 @@ def limits(program: SymbolicProgram) -> tuple[Limit, ...]:
     if not hardware.limits_threads:
         return ()
     target = json.loads(hardware.target)
-    found = [each for store in program.stores for each in _of_store(program, store, target)]
+    every = [each for store in program.stores for each in _of_store(program, store, target)]
     room = float(target.get("max_shared_memory_per_block", math.inf))
     for buffers in _by_kernel(program).values():
         shared = program.algebra.number(0)
         for buffer in buffers:
             shape = program.allocations[buffer].shape
             shared = shared + program.algebra.product(shape) * buffer.bytes
-        found.append(Limit("bytes of shared memory", shared.maximum(1), 1, room))
-    return tuple({(each.name, each.value.key, each.low): each for each in found}.values())
+        every.append(Limit("bytes of shared memory", shared.maximum(1), 1, room))
+    return tuple({(each.name, each.value.key, each.low): each for each in every}.values())
 
 
 def _by_kernel(program: SymbolicProgram) -> dict[int, dict[Buffer, None]]:
     """The buffers in shared memory of each kernel, by the number of its first loop of threads."""
-    found: dict[int, dict[Buffer, None]] = {}
+    buffers: dict[int, dict[Buffer, None]] = {}
     for store in program.stores:
         kernel = next((level.loop for level in store.levels if level.thread), -1)
         loads = (node.buffer for node in walk(store.value) if isinstance(node, Load))
         for buffer in (store.target, *loads):
             if buffer.scope.startswith("shared"):
-                found.setdefault(kernel, {})[buffer] = None
-    return found
+                buffers.setdefault(kernel, {})[buffer] = None
+    return buffers
 
 
 def _of_store(program: SymbolicProgram, store: Store, target: dict[str, object]) -> Iterator[Limit]:

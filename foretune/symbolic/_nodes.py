@@ -195,12 +195,12 @@ class Block:
 
     def loops(self) -> list[Loop]:
         """The loops around it, outermost first."""
-        found = []
+        around = []
         loop = self.parent
         while loop is not None:
-            found.append(loop)
+            around.append(loop)
             loop = loop.parent
-        return found[::-1]
+        return around[::-1]
 
     def bound(self, index: Index) -> Index:
         """An index of the axes in terms of the loops."""
@@ -308,16 +308,16 @@ class Reader:
 
     def buffer(self, variable: Any) -> Buffer:
         """The buffer of a TVM buffer variable."""
-        found = self.buffers.get(variable)
-        if found is None:
+        known = self.buffers.get(variable)
+        if known is None:
             shape = tuple(int(getattr(d, "value", 0)) for d in variable.shape)
             if not all(shape):
                 raise UnsupportedTraceError(f"buffer {variable.name}", "has a dynamic shape")
             size = int(_dtype_bytes(str(variable.dtype)))
             scalars = tuple(self.algebra.number(d) for d in shape)
-            found = Buffer(str(variable.name), scalars, size, str(variable.scope()))
-            self.buffers[variable] = found
-        return found
+            known = Buffer(str(variable.name), scalars, size, str(variable.scope()))
+            self.buffers[variable] = known
+        return known
 
     def _statements(
         self, node: Any, parent: Loop | None, scope: dict[Any, Index]

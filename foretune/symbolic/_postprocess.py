@@ -170,20 +170,20 @@ class _Rewriter:
         return everywhere
 
     def _accesses(self) -> list[tuple[tuple[Scalar, ...], list[Index]]]:
-        found = [(self.block.target, self.block.indices)]
-        found += [(load.buffer, load.indices) for load in self.block.reads()]
-        return [(b.shape, [self.block.bound(i) for i in indices]) for b, indices in found]
+        every = [(self.block.target, self.block.indices)]
+        every += [(load.buffer, load.indices) for load in self.block.reads()]
+        return [(b.shape, [self.block.bound(i) for i in indices]) for b, indices in every]
 
 
 def _stride(shape: tuple[Scalar, ...], indices: list[Index], loop: Loop) -> Scalar | None:
     """Elements from one iteration of a loop to the next; None where it does not move."""
     inner = loop.extent.algebra.number(1)
     for size, index in zip(reversed(shape), reversed(indices), strict=True):
-        found: Scalar | None = None
+        least: Scalar | None = None
         for coefficient, atom in index.terms:
             if isinstance(atom, Digit) and atom.loop == loop.number and atom.low.constant == 1:
-                found = coefficient if found is None else found.minimum(coefficient)
-        if found is not None:
-            return found * inner
+                least = coefficient if least is None else least.minimum(coefficient)
+        if least is not None:
+            return least * inner
         inner = inner * size
     return None

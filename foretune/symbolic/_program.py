@@ -173,7 +173,7 @@ def symbolic_program(sketch: Sketch, structure: Structure) -> SymbolicProgram:
     for block in tree.blocks():
         if tree.sketch.hardware.limits_threads and not any(x.thread for x in block.loops()):
             raise UnsupportedTraceError(f"block {block.name}", "is bound to no threads")
-    fetched = [found for b in tree.blocks() if (found := tree.fetch_together(b)) is not None]
+    fetched = [fetch for b in tree.blocks() if (fetch := tree.fetch_together(b)) is not None]
     marks = mark(tree, structure.parallel, structure.vectorize)
     for lane, several in fetched:
         marks.vector[lane.number] = several
@@ -286,16 +286,16 @@ def _threads(
     nodes: Sequence[Loop | Block], kernel: dict[str, Loop] | None = None
 ) -> dict[int, _Thread]:
     """The loops of threads by their number."""
-    found: dict[int, _Thread] = {}
+    threads: dict[int, _Thread] = {}
     for node in nodes:
         if isinstance(node, Block):
             continue
         inside = kernel
         if node.thread:
             inside = {} if kernel is None else kernel
-            found[node.number] = _Thread(inside.setdefault(node.thread, node), inside)
-        found.update(_threads(node.body, inside))
-    return found
+            threads[node.number] = _Thread(inside.setdefault(node.thread, node), inside)
+        threads.update(_threads(node.body, inside))
+    return threads
 
 
 def _launched(loops: list[Loop], threads: Mapping[int, _Thread]) -> list[Loop]:
@@ -354,10 +354,10 @@ def _alive(buffer: Buffer, blocks: Sequence[Block]) -> tuple[list[Region], list[
         if user.target is buffer and not (user.guarded and len(users) > 1):
             accesses.append(user.indices)
         for indices in accesses:
-            found = [region_of(user.bound(i), fixed) for i in indices]
+            read = [region_of(user.bound(i), fixed) for i in indices]
             if regions is not None:
-                found = [united(a, b) for a, b in zip(regions, found, strict=True)]
-            regions = found
+                read = [united(a, b) for a, b in zip(regions, read, strict=True)]
+            regions = read
     assert regions is not None
     return regions, outside
 
@@ -387,7 +387,7 @@ def _levels(algebra: Algebra, loops: Sequence[Loop], marks: Marks) -> tuple[Leve
     for loop in reversed(loops):
         lanes.append(algebra.product((loop.extent, lanes[-1])))
     lanes.reverse()
-    found = []
+    levels = []
     for at, loop in enumerate(loops):
         inside = parallel[at] if at == 0 else none
         start = algebra.all_of([vector[at], vector[at - 1].negated()]) if at else vector[at]
@@ -408,5 +408,5 @@ def _levels(algebra: Algebra, loops: Sequence[Loop], marks: Marks) -> tuple[Leve
             loop.number, loop.extent, parallel[at], vector[at], head, kept, length, loop.thread,
             unroll, loop.reduction,
         )  # fmt: skip
-        found.append(level)
-    return tuple(found)
+        levels.append(level)
+    return tuple(levels)

@@ -81,10 +81,10 @@ class Algebra:
     def make(self, kind: str, *args: Scalar) -> Scalar:
         """The symbol of an operation, shared with earlier equal ones."""
         key = (kind, *(a.key for a in args))
-        found = self._interned.get(key)
-        if found is None:
-            found = self._interned[key] = self._new(kind, args)
-        return found
+        known = self._interned.get(key)
+        if known is None:
+            known = self._interned[key] = self._new(kind, args)
+        return known
 
     def _new(self, kind: str, args: tuple[Scalar, ...], name: str = "") -> Scalar:
         symbol = Symbol(len(self.symbols), kind, args, name)
@@ -93,30 +93,30 @@ class Algebra:
 
     def times(self, left: Monomial, right: Monomial) -> tuple[Monomial, Number]:
         """The product of two monomials in normal form, and its constant factor."""
-        found = self._products.get((left, right))
-        if found is None:
+        known = self._products.get((left, right))
+        if known is None:
             powers = dict(left)
             for symbol, power in right:
                 powers[symbol] = powers.get(symbol, 0) + power
                 if self.symbols[symbol].truth and powers[symbol] > 1:
                     powers[symbol] = 1
-            found = self._products[left, right] = self.reduce(powers)
-        return found
+            known = self._products[left, right] = self.reduce(powers)
+        return known
 
     def inverse(self, monomial: Monomial) -> tuple[Monomial, Number]:
         """One over a monomial, in normal form, and its constant factor."""
-        found = self._inverses.get(monomial)
-        if found is None:
-            found = self._inverses[monomial] = self.reduce({s: -p for s, p in monomial})
-        return found
+        known = self._inverses.get(monomial)
+        if known is None:
+            known = self._inverses[monomial] = self.reduce({s: -p for s, p in monomial})
+        return known
 
     def ratio(self, a: Scalar, b: Scalar) -> tuple[float, float]:
         """Between what ``a / b`` stays for all decisions."""
         pair = a.key, b.key
-        found = self._ratios.get(pair)
-        if found is None:
-            found = self._ratios[pair] = a._ratio(b)
-        return found
+        known = self._ratios.get(pair)
+        if known is None:
+            known = self._ratios[pair] = a._ratio(b)
+        return known
 
     def reduce(self, powers: Mapping[int, int]) -> tuple[Monomial, Number]:
         """A monomial in normal form, and its constant factor: a tile's product is its extent."""
@@ -180,8 +180,8 @@ class Algebra:
                 kept[condition.key] = condition
         if not kept:
             return self.number(1)
-        found = [kept[k] for k in sorted(kept, key=repr)]
-        return found[0] if len(found) == 1 else self.make("and", *found)
+        terms = [kept[k] for k in sorted(kept, key=repr)]
+        return terms[0] if len(terms) == 1 else self.make("and", *terms)
 
     def any_of(self, conditions: Iterable[Scalar]) -> Scalar:
         """Whether at least one holds."""
@@ -194,8 +194,8 @@ class Algebra:
                 kept[condition.key] = condition
         if not kept:
             return self.number(0)
-        found = [kept[k] for k in sorted(kept, key=repr)]
-        return found[0] if len(found) == 1 else self.make("or", *found)
+        terms = [kept[k] for k in sorted(kept, key=repr)]
+        return terms[0] if len(terms) == 1 else self.make("or", *terms)
 
     def product(self, factors: Iterable[Value]) -> Scalar:
         """A product that is not multiplied out: sums in it become symbols."""

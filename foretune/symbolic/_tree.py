@@ -298,12 +298,12 @@ def blocks_of(nodes: Iterable[Loop | Block]) -> Iterable[Block]:
 
 
 def above(loop: Loop) -> list[Loop]:
-    found = []
+    outside = []
     outer = loop.parent
     while outer is not None:
-        found.append(outer)
+        outside.append(outer)
         outer = outer.parent
-    return found[::-1]
+    return outside[::-1]
 
 
 def root_of(node: Loop | Block) -> Loop | Block:

@@ -48,17 +48,17 @@ def _reached(main: Any, inputs: list[Any]) -> list[Any]:
 
     relax = _tvm.tvm.relax
     integers = set(inputs)
-    found = []
+    reached = []
     for block in main.body.blocks:
         for binding in block.bindings:
             if not isinstance(binding, relax.VarBinding) or isinstance(binding.value, relax.If):
                 continue
             if integers.isdisjoint(relax.analysis.free_vars(binding.value)):
                 continue
-            found.append(binding)
+            reached.append(binding)
             if _is_integer(binding.var.ty):
                 integers.add(binding.var)
-    return found
+    return reached
 
 
 def _lowered(module: IRModule, result: Any, bindings: list[Any]) -> IRModule:

@@ -49,8 +49,8 @@ def value_sources(function: Any, output: int) -> set[int]:
     parameters = list(function.params)
     given = _given(function)
     values = [value for target, value in given if target.same_as(parameters[output])]
-    found = [_origins(value, parameters, given) for value in values]
-    return set().union(*found) - {output}
+    sources = [_origins(value, parameters, given) for value in values]
+    return set().union(*sources) - {output}
 
 
 def _given(function: Any) -> list[tuple[Any, Any]]:
@@ -80,7 +80,7 @@ def _origins(index: Any, parameters: list[Any], given: Sequence[tuple[Any, Any]]
 
     All of them where one of these buffers is filled by something that cannot be looked into.
     """
-    found: set[int] = set()
+    origins: set[int] = set()
     seen: list[Any] = []
     pending = [index]
     while pending:
@@ -91,11 +91,11 @@ def _origins(index: Any, parameters: list[Any], given: Sequence[tuple[Any, Any]]
             at = parameter_position(source, parameters)
             values = [value for target, value in given if target.same_as(source)]
             if at is not None:
-                found.add(at)
+                origins.add(at)
             elif not values and hasattr(source, "shape"):
                 return set(range(len(parameters)))
             pending += values
-    return found
+    return origins
 
 
 def _values(expression: Any) -> Iterator[Any]:

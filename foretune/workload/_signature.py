@@ -149,17 +149,17 @@ class _Block:
         Returns:
             Each index with the positions of the reduced axes in it.
         """
-        found = []
+        windows_of = []
         for index in load.indices:
             axes = self.axes(index)
             if axes & self.reduced and axes - self.reduced - but:
-                found.append((index, axes & self.reduced))
-        return found
+                windows_of.append((index, axes & self.reduced))
+        return windows_of
 
 
 def _blocks(workload: Workload) -> list[_Block]:
     """The blocks that compute something, in the order of the program."""
-    found = []
+    blocks = []
     for node in _walk(workload.module["main"].body):
         if type(node).__name__ != "SBlock" or len(node.iter_vars) == 0:
             continue
@@ -170,8 +170,8 @@ def _blocks(workload: Workload) -> list[_Block]:
         reduced = frozenset(
             at for at, axis in enumerate(node.iter_vars) if axis.iter_type == _REDUCTION_AXIS
         )
-        found.append(_Block(node, stores, reduced))
-    return found
+        blocks.append(_Block(node, stores, reduced))
+    return blocks
 
 
 def _main(blocks: Sequence[_Block]) -> _Block:

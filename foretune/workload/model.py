@@ -349,10 +349,10 @@ class Model:
 
         What becomes a float and is 0 or 1 in the examples counts as a mask.
         """
-        found = number_inputs(self.module, lambda: self.index_limits)
+        numbers = number_inputs(self.module, lambda: self.index_limits)
         return frozenset(
             at
-            for at, converted in found.items()
+            for at, converted in numbers.items()
             if not (converted and np.isin(self.examples[at], (0, 1)).all())
         )
 
@@ -407,14 +407,14 @@ class Model:
 
 def _unique(names: Sequence[str], taken: Sequence[str]) -> list[str]:
     """Each name once: the second ``y`` is called ``y.1``."""
-    found: list[str] = []
+    unique: list[str] = []
     for name in names:
         called, number = name, 0
-        while called in found or called in taken or (number and called in names):
+        while called in unique or called in taken or (number and called in names):
             number += 1
             called = f"{name}.{number}"
-        found.append(called)
-    return found
+        unique.append(called)
+    return unique
 
 
 def write_onnx(proto: Any, path: Path) -> None:
@@ -518,11 +518,11 @@ def _refuse_types(module: IRModule, name: str) -> None:
     from foretune import _tvm
 
     relax, main = _tvm.tvm.relax, module["main"]
-    found: list[tuple[str, str]] = []
+    unchecked: list[tuple[str, str]] = []
 
     def note(what: str, ty: Any) -> None:
         dtypes = [str(getattr(leaf, "dtype", "")) for leaf in _leaves(ty)]
-        found.extend((what, dtype) for dtype in dtypes if dtype.startswith(_UNCHECKED))
+        unchecked.extend((what, dtype) for dtype in dtypes if dtype.startswith(_UNCHECKED))
 
     def visit(node: Any) -> None:
         if isinstance(node, relax.Call):
@@ -531,8 +531,8 @@ def _refuse_types(module: IRModule, name: str) -> None:
     for parameter in main.params:
         note(f"input {str(parameter.name)!r}", parameter.ty)
     relax.analysis.post_order_visit(main, visit)
-    if found:
-        what, dtype = found[0]
+    if unchecked:
+        what, dtype = unchecked[0]
         raise UnsupportedModelError(
             f"results are checked in NumPy, which has no {dtype}, but model {name!r} computes in "
             f"it ({what}): convert the model to float32"

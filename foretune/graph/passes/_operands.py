@@ -85,8 +85,8 @@ class Bindings:
         fields = getattr(value, "args", None) or getattr(value, "fields", None) or ()
         if isinstance(value, relax.TupleGetItem):
             fields = [value.tuple_value]
-        found = [v for field in fields for v in self._variables(field)]
-        return found or list(relax.analysis.free_vars(value))
+        variables = [v for field in fields for v in self._variables(field)]
+        return variables or list(relax.analysis.free_vars(value))
 
     def operand(
         self, expression: Any, accepted: Callable[[View], View | None], scaled: bool = False
@@ -151,12 +151,12 @@ class Bindings:
         before, after = extents(value.args[0]), extents(value)
 
         def narrowed(view: View) -> View | None:
-            found: View | None = view
+            part: View | None = view
             for axis, begin in zip(axes or (), begins or (), strict=True):
                 at, length = axis % len(before), before[axis]
                 start = min(max(begin + length if begin < 0 else begin, 0), length)
-                found = found and found.narrowed(at, start, after[at])
-            return found
+                part = part and part.narrowed(at, start, after[at])
+            return part
 
         return value.args[0], narrowed
 
@@ -176,8 +176,8 @@ def _numbers(expression: Any) -> list[int] | None:
     fields = getattr(expression, "fields", None)
     if fields is None:
         return None
-    found = [scalar(field) for field in fields]
-    return None if None in found else [int(value) for value in found if value is not None]
+    scalars = [scalar(field) for field in fields]
+    return None if None in scalars else [int(value) for value in scalars if value is not None]
 
 
 def multiple_of(value: Any) -> tuple[Any, float] | None:

@@ -86,7 +86,7 @@ def costs(shape: Convolution) -> dict[str, float]:
     taps = winograd.TAPS**2
     weights = shape.depth * shape.inputs * shape.outputs
     places = shape.planes * math.prod(shape.plane)
-    found = {DIRECT: float(max(places * taps * weights, _STREAMED * taps * weights))}
+    costs_of = {DIRECT: float(max(places * taps * weights, _STREAMED * taps * weights))}
     for name, outputs in WINOGRAD.items():
         if outputs > 2 and shape.depth * shape.inputs > _MOST_TERMS:
             continue
@@ -94,8 +94,8 @@ def costs(shape: Convolution) -> dict[str, float]:
         size = (outputs + winograd.TAPS - 1) ** 2
         work = size * weights * max(_PRODUCT * shape.planes * tiles, _STREAMED)
         moved = shape.read * _padded(shape.inputs) + shape.planes * _padded(shape.outputs)
-        found[name] = float(work + _MOVED * size * tiles * moved)
-    return found
+        costs_of[name] = float(work + _MOVED * size * tiles * moved)
+    return costs_of
 
 
 def _padded(channels: int) -> int:
@@ -117,8 +117,8 @@ def _mutator(bits: int, decisions: Decisions) -> Any:
             call = self.visit_expr_post_order(call)
             if not _has_choice(call):
                 return call
-            found = costs(_shape(call))
-            choice = decisions.take(call, list(found), min(found, key=lambda each: found[each]))
+            priced = costs(_shape(call))
+            choice = decisions.take(call, list(priced), min(priced, key=lambda each: priced[each]))
             return call if choice == DIRECT else self._filtered(call, WINOGRAD[choice])
 
         def _filtered(self, call: Any, outputs: int) -> Any:

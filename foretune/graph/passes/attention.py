@@ -107,10 +107,10 @@ class _Scores(NamedTuple):
 def fuse_attention(module: IRModule, hardware: Hardware) -> IRModule:
     """``main`` with each attention as one kernel."""
     machine = machine_of(hardware)
-    found = find(module, machine)
-    if not found:
+    matches = find(module, machine)
+    if not matches:
         return module
-    mutator = _mutator(found, machine)
+    mutator = _mutator(matches, machine)
     return cleaned(module, mutator.visit_expr(module["main"]), mutator)
 
 
@@ -124,14 +124,14 @@ def find(module: IRModule, machine: Machine) -> dict[Any, Found]:
     """The attentions of ``main``, by the call that each replaces."""
     bindings = Bindings(module)
     matcher = _Matcher(bindings)
-    found = {}
+    matches = {}
     for variable, call in bindings.calls():
         if not call_of(call, _PRODUCT) or not _is_float(call):
             continue
         match = matcher.match(variable, call)
         if match is not None and _fits(match[1].attention, machine):
-            found[match[0]] = match[1]
-    return found
+            matches[match[0]] = match[1]
+    return matches
 
 
 def _is_float(call: Any) -> bool:
@@ -159,9 +159,9 @@ class _Matcher:
         """What a product with values ends, if that is an attention."""
         for self._causal in (True, False):
             # A causal mask that cannot come last is a mask like others.
-            found = self._match(variable, product)
-            if found is not None:
-                return found
+            matched = self._match(variable, product)
+            if matched is not None:
+                return matched
         return None
 
     def _match(self, variable: Any, product: Any) -> tuple[Any, Found] | None:
@@ -171,10 +171,10 @@ class _Matcher:
         scores = self._scores(softmax.args[0], 2 if safe else 1)
         if scores is None:
             return None
-        found = self._operands(product, scores)
-        if found is None:
+        operands = self._operands(product, scores)
+        if operands is None:
             return None
-        query, key, value, factor = found
+        query, key, value, factor = operands
         heads, rows, columns = _rows(extents(softmax))
         last, result, shape = self._result(variable, product, (heads, rows, extents(product)[-1]))
         attention = Attention(
@@ -394,7 +394,7 @@ def _is_causal(mask: Array, shape: Sequence[int]) -> bool:
     return bool(((values == 0) == kept).all() and (values <= _HIDDEN)[:, ~kept].all())
 
 
-def _mutator(found: dict[Any, Found], machine: Machine) -> Any:
+def _mutator(matches: dict[Any, Found], machine: Machine) -> Any:
     from foretune import _tvm
 
     relax, kernels = _tvm.tvm.relax, Kernels()
@@ -404,7 +404,7 @@ def _mutator(found: dict[Any, Found], machine: Machine) -> Any:
         """Puts kernels in the place of the calls that were found."""
 
         def visit_call_(self, call: Any) -> Any:
-            match = found.get(call)
+            match = matches.get(call)
             if match is None:
                 return self.visit_expr_post_order(call)
             attention = match.attention

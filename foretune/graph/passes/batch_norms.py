@@ -172,16 +172,16 @@ def _uses(function: Any) -> dict[Any, int]:
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
-    found: dict[Any, int] = {}
+    uses: dict[Any, int] = {}
 
     def visit(node: Any) -> None:
         if isinstance(node, relax.SeqExpr):
             used = [v for block in node.blocks for b in block.bindings for v in _reads(b)]
             for variable in [*used, *relax.analysis.free_vars(node.body)]:
-                found[variable] = found.get(variable, 0) + 1
+                uses[variable] = uses.get(variable, 0) + 1
 
     relax.analysis.post_order_visit(function, visit)
-    return found
+    return uses
 
 
 def _reads(binding: Any) -> list[Any]:

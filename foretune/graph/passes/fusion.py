@@ -77,7 +77,7 @@ def _extended(module: IRModule, calls: list[Any]) -> set[int]:
     relax = _tvm.tvm.relax
     marks = {call: (_PLACE, place) for place, call in enumerate(calls)}
     fused = relax.transform.FuseOps()(_redirected(module, marks, "placed"))
-    found: set[int] = set()
+    joined: set[int] = set()
     for function in fused.functions.values():
         if not isinstance(function, relax.Function):
             continue
@@ -87,8 +87,8 @@ def _extended(module: IRModule, calls: list[Any]) -> set[int]:
         places = [int(p.attrs[_PLACE]) for p in programs if _PLACE in p.attrs]
         views = sum(bool(relax.analysis.has_reshape_pattern(p)) for p in programs)
         if len(programs) - views > len(places):
-            found.update(places)
-    return found
+            joined.update(places)
+    return joined
 
 
 def _programs_called(function: Any) -> Iterator[Any]:

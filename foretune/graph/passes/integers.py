@@ -81,11 +81,11 @@ def integer_products(module: IRModule, hardware: Hardware) -> IRModule:
     """``main`` with quantised convolutions and products in integers, where the target has any."""
     from foretune import _tvm
 
-    found: list[Any] = []
+    quantised: list[Any] = []
     _tvm.tvm.relax.analysis.post_order_visit(
-        module["main"], lambda node: found.append(node) if _concerns(node) else None
+        module["main"], lambda node: quantised.append(node) if _concerns(node) else None
     )
-    if not found:
+    if not quantised:
         return module
     product = integer_product(hardware)
     if product is not None:

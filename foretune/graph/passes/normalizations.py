@@ -70,14 +70,14 @@ def find_normalizations(module: IRModule) -> IRModule:
     """``main`` with normalisations that were taken apart as one operator each."""
     bindings = Bindings(module)
     finder = _Finder(bindings)
-    found: dict[Any, Norm] = {}
+    norms: dict[Any, Norm] = {}
     for variable, call in bindings.calls():
         match = finder.match(variable, call)
         if match is not None:
-            found[match[0]] = match[1]
-    if not found:
+            norms[match[0]] = match[1]
+    if not norms:
         return module
-    mutator = _restorer(found)
+    mutator = _restorer(norms)
     return cleaned(module, mutator.visit_expr(module["main"]), mutator)
 
 
@@ -238,7 +238,7 @@ def _last_axes(call: Any) -> int:
     return len(axes) if axes == list(range(rank - len(axes), rank)) else 0
 
 
-def _restorer(found: dict[Any, Norm]) -> Any:
+def _restorer(norms: dict[Any, Norm]) -> Any:
     from foretune import _tvm
 
     relax = _tvm.tvm.relax
@@ -246,7 +246,7 @@ def _restorer(found: dict[Any, Norm]) -> Any:
     @relax.expr_functor.mutator
     class Restorer(relax.PyExprMutator):  # type: ignore[misc, name-defined]
         def visit_call_(self, call: Any) -> Any:
-            norm = found.get(call)
+            norm = norms.get(call)
             if norm is None:
                 return self.visit_expr_post_order(call)
             data = self.visit_expr(norm.data)

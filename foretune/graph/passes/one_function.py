@@ -270,12 +270,12 @@ def _needed(main: Any, plan: _Plan) -> list[Any]:
 
     free = _tvm.tvm.relax.analysis.free_vars
     wanted = {*free(main.body.body), *plan.outputs}
-    found: list[Any] = []
+    needed: list[Any] = []
     for binding in reversed(plan.kept):
         if binding.var in wanted:
             wanted.update(free(binding.value))
-            found.append(binding)
-    return found[::-1]
+            needed.append(binding)
+    return needed[::-1]
 
 
 def _shape(variable: Any) -> tuple[int, ...]:

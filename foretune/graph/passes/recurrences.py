@@ -144,15 +144,15 @@ def _constant_weights(module: IRModule) -> dict[Any, Any]:
 def _found(module: IRModule) -> list[tuple[Recurrence, _Operands]]:
     from foretune import _tvm
 
-    found: list[tuple[Recurrence, _Operands]] = []
+    layers: list[tuple[Recurrence, _Operands]] = []
 
     def visit(node: Any) -> None:
         marked = recurrence_of(node)
         if marked is not None:
-            found.append(marked)
+            layers.append(marked)
 
     _tvm.tvm.relax.analysis.post_order_visit(module["main"], visit)
-    return found
+    return layers
 
 
 def _fits(what: Recurrence, operands: dict[str, Any]) -> bool:

@@ -120,7 +120,7 @@ def _align(other: list[int], result: list[int], source: list[int]) -> list[int] 
     """
     padded = [1] * (len(result) - len(other)) + other
     pairs = [(extent, p) for extent, p in zip(result, padded, strict=True) if extent != 1]
-    found = [1] * len(source)
+    aligned = [1] * len(source)
     places = [at for at, extent in enumerate(source) if extent != 1]
     while pairs and places:
         # The fewest axes of each that hold the same elements.
@@ -135,7 +135,7 @@ def _align(other: list[int], result: list[int], source: list[int]) -> list[int] 
         kept = [p for _, p in above]
         if kept == [extent for extent, _ in above]:
             for at in below:
-                found[at] = source[at]
+                aligned[at] = source[at]
         elif any(p != 1 for p in kept):
             return None
-    return None if pairs or places else found
+    return None if pairs or places else aligned

@@ -52,7 +52,7 @@ def _blocks(node: Any) -> list[str]:
     from foretune import _tvm
 
     name = [str(node.name_hint)] if isinstance(node, _tvm.tvm.s_tir.SBlock) else []
-    return name + [found for child in _tvm.children(node) for found in _blocks(child)]
+    return name + [inner for child in _tvm.children(node) for inner in _blocks(child)]
 
 
 def _input(schedule: Schedule, names: list[str]) -> None:

@@ -116,14 +116,14 @@ class Arranged:
         parallel = (outer.parallel, outer.length) if outer else (none, one)
         allocation = self._program.allocations[store.store.target]
         allocated = algebra.product(allocation.shape), allocation.outside
-        found = [
+        columns = [
             vector,
             parallel[0],
             unroll,
             *allocated,
             *(store.counts[kind] for kind in OPERATIONS),
         ]
-        return [*found, lanes, parallel[1], *threads.values()]
+        return [*columns, lanes, parallel[1], *threads.values()]
 
     def _buffer(self, name: str, b: int, s: int) -> Scalar:
         store = self._stores[s]
@@ -140,8 +140,8 @@ class Arranged:
         if at < 0:
             return self._none if name == "kept" else self._one
         if name in ("kept", "length"):
-            found: Scalar = getattr(store.levels[at], name)
-            return found
+            quantity: Scalar = getattr(store.levels[at], name)
+            return quantity
         together = self._sharing(s, at) if name == "shared" else [(store, at)]
         return functools.reduce(Scalar.__add__, (_touched(*each) for each in together))
 
@@ -154,8 +154,8 @@ class Arranged:
             return self._least(values) if len(values) > 1 else self._one
         if at < 0 or b >= len(store.uses):
             return self._none
-        found: Scalar = getattr(store.uses[b], name)[at]
-        return found
+        quantity: Scalar = getattr(store.uses[b], name)[at]
+        return quantity
 
     def _least(self, values: Sequence[Scalar]) -> Scalar:
         # Not ``Scalar.minimum``, which knows of some which is smaller: smooth ones have no such.

@@ -57,8 +57,8 @@ def assemble(arranged: Arranged, values: torch.Tensor, operators: Operators) -> 
     slots = min(len(arranged.there), BUFFERS)
     columns, rows = _order(arranged.gpu, slots), arranged.chosen
     places = (columns.unsqueeze(1) * table.shape[1] + rows).flatten()
-    found = table.flatten(0, 1).index_select(0, places).view(len(columns), len(rows), -1)
-    return found.permute(2, 1, 0)
+    gathered = table.flatten(0, 1).index_select(0, places).view(len(columns), len(rows), -1)
+    return gathered.permute(2, 1, 0)
 
 
 _LOGARITHMS = (*OPERATIONS, "vector.length", "parallel.length", *AXES, *_REST,
@@ -92,8 +92,8 @@ def _log2(x: torch.Tensor) -> torch.Tensor:
 
 def _until(x: torch.Tensor) -> torch.Tensor:
     """Products of what comes before each place, shape (P + 1, ...): the last is that of all."""
-    found: torch.Tensor = _walks()[0].apply(x)
-    return found
+    reached: torch.Tensor = _walks()[0].apply(x)
+    return reached
 
 
 def _latest(x: torch.Tensor, weight: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
@@ -104,8 +104,8 @@ def _latest(x: torch.Tensor, weight: torch.Tensor, start: torch.Tensor) -> torch
         weight: How far there is a place, of a shape that can be expanded to that of ``x``.
         start: What is there before the first place.
     """
-    found: torch.Tensor = _walks()[1].apply(x, weight, start)
-    return found
+    latest: torch.Tensor = _walks()[1].apply(x, weight, start)
+    return latest
 
 
 @functools.cache
@@ -116,42 +116,42 @@ def _walks() -> tuple[Any, Any]:
     class Until(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            found = x.new_ones(len(x) + 1, *x.shape[1:])
-            places = found.unbind(0)
+            reached = x.new_ones(len(x) + 1, *x.shape[1:])
+            places = reached.unbind(0)
             for factor, before, after in zip(x.unbind(0), places[:-1], places[1:], strict=True):
                 torch.mul(before, factor, out=after)
-            ctx.save_for_backward(x, found)
-            return found
+            ctx.save_for_backward(x, reached)
+            return reached
 
         @staticmethod
         def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-            (g,), (x, found) = gradients, ctx.saved_tensors
+            (g,), (x, reached) = gradients, ctx.saved_tensors
             further = g[1:].clone()
             places, factors = further.unbind(0), x.unbind(0)
             for at in range(len(x) - 2, -1, -1):
                 places[at].addcmul_(places[at + 1], factors[at + 1])
-            return further.mul_(found[:-1])
+            return further.mul_(reached[:-1])
 
     class Latest(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, start: torch.Tensor) -> Any:
-            found = x.new_empty(len(x) + 1, *x.shape[1:])
-            found[0] = start
-            places = found.unbind(0)
+            reached = x.new_empty(len(x) + 1, *x.shape[1:])
+            reached[0] = start
+            places = reached.unbind(0)
             each = zip(x.unbind(0), weight.unbind(0), places[:-1], places[1:], strict=True)
             for here, share, before, after in each:
                 torch.lerp(before, here, share, out=after)
-            ctx.save_for_backward(x, weight, found)
-            return found
+            ctx.save_for_backward(x, weight, reached)
+            return reached
 
         @staticmethod
         def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-            (g,), (x, weight, found) = gradients, ctx.saved_tensors
+            (g,), (x, weight, reached) = gradients, ctx.saved_tensors
             further = g[1:].clone()
             places, stay = further.unbind(0), (1 - weight).unbind(0)
             for at in range(len(x) - 2, -1, -1):
                 places[at].addcmul_(places[at + 1], stay[at + 1])
-            share = (further * (x - found[:-1])).sum_to_size(weight.shape)
+            share = (further * (x - reached[:-1])).sum_to_size(weight.shape)
             return further * weight, share, None
 
     return Until, Latest
@@ -227,8 +227,8 @@ class _Stores:
         import torch
 
         operators, size = self.operators, self.arranged.bytes
-        found, loop, serial = self._searched()
-        stride, beyond, innermost, count, iterations, distance = found
+        searched, loop, serial = self._searched()
+        stride, beyond, innermost, count, iterations, distance = searched
         one = torch.ones_like(stride)
         part, line = operators.extreme(
             torch.stack([one, self.contiguous]),
@@ -273,7 +273,7 @@ class _Stores:
         stride, least = enter(torch.stack([self.stride, self.least / self.length.unsqueeze(1)]))
         stride = moved * stride
         inner = self.walked[:-1, :1]
-        found = [
+        columns = [
             stride.sum(0),
             (moved * inside).sum(0) + until[-1, 0] * enter(self.product),
             (stride * self.first.unsqueeze(1)).sum(0),
@@ -281,7 +281,7 @@ class _Stores:
             (loop * inside + serial * least).sum(0),
             (loop * inner + serial * shared).sum(0),
         ]
-        return self.operators.leave(torch.stack(found)), loop.sum(0), serial.sum(0)
+        return self.operators.leave(torch.stack(columns)), loop.sum(0), serial.sum(0)
 
     def _sorted(self, table: torch.Tensor, lines: torch.Tensor) -> torch.Tensor:
         """The first buffers by falling cache lines; ties are in order already.

@@ -53,11 +53,11 @@ class Formulas:
 
     def __init__(self, program: SymbolicProgram) -> None:
         self.program = program
-        found = quantities(program)
-        self._arranged = Arranged(program, found)
+        stores = quantities(program)
+        self._arranged = Arranged(program, stores)
         self.stores = len(self._arranged.chosen)
         self._tape = Tape(program.algebra, program.variables, self._arranged.outputs)
-        certain = program.algebra.all_of([program.certain, *map(_has_loops, found)])
+        certain = program.algebra.all_of([program.certain, *map(_has_loops, stores)])
         self._certain = Tape(program.algebra, program.variables, [certain])
         self._limits = limits(program)
         self._limited = Tape(
@@ -132,10 +132,10 @@ def formulas(sketch: Sketch, structure: Structure) -> Formulas:
     Raises:
         UnsupportedTraceError: The sketch's trace has something that the interpreter does not know.
     """
-    found = _compiled(sketch, structure)
-    if isinstance(found, UnsupportedTraceError):
-        raise found
-    return found
+    compiled = _compiled(sketch, structure)
+    if isinstance(compiled, UnsupportedTraceError):
+        raise compiled
+    return compiled
 
 
 def _has_loops(store: StoreQuantities) -> Scalar:

@@ -112,9 +112,9 @@ class Product(Kernel):
         factors = self._operand(x).unbind(0)
         after = self._result.turned(g)
         if len(factors) == 1:
-            found = after.unsqueeze(0)
+            slopes = after.unsqueeze(0)
         elif len(factors) == 2:
-            found = torch.stack([after * factors[1], after * factors[0]])
+            slopes = torch.stack([after * factors[1], after * factors[0]])
         else:
             before = [after]
             for factor in factors[:-1]:
@@ -122,8 +122,8 @@ class Product(Kernel):
             for at in range(len(factors) - 2, -1, -1):
                 after = factors[at + 1] if at == len(factors) - 2 else after * factors[at + 1]
                 before[at] = before[at] * after
-            found = torch.stack(before)
-        return self._operand.turned(found)
+            slopes = torch.stack(before)
+        return self._operand.turned(slopes)
 
 
 class _Negation:
@@ -198,13 +198,13 @@ class Comparison(Kernel):
 
         if operators.exact:
             apart = x[1] - x[0]
-            found = apart > -2 * _TOLERANCE * self._threshold[1]
+            greater = apart > -2 * _TOLERANCE * self._threshold[1]
             if self._some_equal:
-                found = torch.where(self._equal, apart.abs() < _TOLERANCE, found)
-            return found.to(x.dtype)
+                greater = torch.where(self._equal, apart.abs() < _TOLERANCE, greater)
+            return greater.to(x.dtype)
         distance, width = self._distance(operators, x + self._threshold)
-        found = torch.addcmul(distance.new_tensor(0.5), distance, width, value=0.5)
-        return torch.where(self._equal, width, found) if self._some_equal else found
+        smooth = torch.addcmul(distance.new_tensor(0.5), distance, width, value=0.5)
+        return torch.where(self._equal, width, smooth) if self._some_equal else smooth
 
     def backward(
         self, operators: Operators, x: torch.Tensor, y: torch.Tensor, g: torch.Tensor

@@ -138,7 +138,7 @@ class _Measured:
                     accesses[node.buffer] = (2, indices)
                 elif kind == 0:
                     indices.append(node.indices)
-        uses = [self._use(buffer, *found) for buffer, found in accesses.items()]
+        uses = [self._use(buffer, *access) for buffer, access in accesses.items()]
         uses.sort(key=lambda use: (-use.buffer.bytes, use.buffer.name))
         counts = dict.fromkeys(OPERATIONS, self.none)
         self._count(self.store.value, counts, self.one)
@@ -200,15 +200,15 @@ class _Measured:
     def _members(self, place: int) -> list[Scalar]:
         """For each place, the condition that its loop is part of the lowered loop at ``place``."""
         level = self.levels[place]
-        found = [self.none] * len(self.levels)
-        found[place] = self.one
+        members = [self.none] * len(self.levels)
+        members[place] = self.one
         for at, other in enumerate(self.levels):
             if place == 0 and at > 0:
-                found[at] = other.parallel
+                members[at] = other.parallel
             if at > place:
                 joined = self.algebra.all_of([level.head, level.vector])
-                found[at] = self.algebra.any_of([found[at], joined])
-        return found
+                members[at] = self.algebra.any_of([members[at], joined])
+        return members
 
     def _used(self, indices: list[tuple[Index, ...]], place: int) -> Scalar:
         members = self._members(place)
@@ -226,17 +226,17 @@ class _Measured:
         result: Scalar | None = None
         for each in indices:
             weight = self.one
-            moving, found = self.none, self.none
+            moving, stride = self.none, self.none
             for index, size in zip(reversed(each), reversed(shape), strict=True):
                 coefficient, here = self._coefficient(index, members)
                 if here.constant != 0:
-                    found = moving.choose(found, here.choose(coefficient * weight, self.none))
+                    stride = moving.choose(stride, here.choose(coefficient * weight, self.none))
                     moving = self.algebra.any_of([moving, here])
                 weight = weight * size
             if moving.constant != 0:
                 # An access that the loop does not move has no say.
                 known = result
-                result = found if known is None else _least_moving(known, found)
+                result = stride if known is None else _least_moving(known, stride)
         return self.none if result is None else result
 
     def _coefficient(self, index: Index, members: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
@@ -384,12 +384,12 @@ class _Measured:
 
     def _beside(self, place: int, others: range) -> Scalar:
         """Whether some of the other loops iterate and are part of the same lowered loop."""
-        found = self._neighbours.get((place, others))
-        if found is None:
-            found = self._neighbours[place, others] = self.algebra.any_of(
+        known = self._neighbours.get((place, others))
+        if known is None:
+            known = self._neighbours[place, others] = self.algebra.any_of(
                 self.algebra.all_of([self._joined(place, at), self.iterates[at]]) for at in others
             )
-        return found
+        return known
 
     def _joined(self, a: int, b: int) -> Scalar:
         x, y = self.levels[a], self.levels[b]

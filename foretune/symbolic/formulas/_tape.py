@@ -76,8 +76,8 @@ class Tape:
 
         if not (torch.is_grad_enabled() and points.requires_grad):
             return self.run(points, operators)[0]
-        found: torch.Tensor = _differentiable().apply(points, self, operators)
-        return found
+        values: torch.Tensor = _differentiable().apply(points, self, operators)
+        return values
 
     def run(
         self, points: torch.Tensor, operators: Operators, kept: list[torch.Tensor] | None = None
@@ -101,12 +101,12 @@ class Tape:
         g: torch.Tensor,
     ) -> torch.Tensor:
         """The gradient of the points, shape (n, variables), from that of the outputs."""
-        found = rows.new_zeros(rows.shape).index_add_(0, self._ends, g)
+        gradients = rows.new_zeros(rows.shape).index_add_(0, self._ends, g)
         for each, x in zip(reversed(self._plan), reversed(kept), strict=True):
             where = slice(each.start, each.stop)
-            back = each.kernel.backward(operators, x, rows[where], found[where])
-            found.index_add_(0, each.operands, back.reshape(-1, back.shape[-1]))
-        return found[: self._variables].T
+            back = each.kernel.backward(operators, x, rows[where], gradients[where])
+            gradients.index_add_(0, each.operands, back.reshape(-1, back.shape[-1]))
+        return gradients[: self._variables].T
 
 
 @functools.cache
@@ -118,13 +118,13 @@ def _differentiable() -> Any:
         @staticmethod
         def forward(ctx: Any, points: torch.Tensor, tape: Tape, operators: Operators) -> Any:
             ctx.tape, ctx.operators, ctx.kept = tape, operators, []
-            found, ctx.rows = tape.run(points, operators, ctx.kept)
-            return found
+            values, ctx.rows = tape.run(points, operators, ctx.kept)
+            return values
 
         @staticmethod
         def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-            found = ctx.tape.gradient(ctx.operators, ctx.kept, ctx.rows, *gradients)
-            return found, None, None
+            slopes = ctx.tape.gradient(ctx.operators, ctx.kept, ctx.rows, *gradients)
+            return slopes, None, None
 
     return Running
 
@@ -169,15 +169,15 @@ class _Graph:
         return self._plain(self._polynomial(scalar))
 
     def _missing(self, scalar: Scalar) -> set[int]:
-        found: set[int] = set()
+        missing: set[int] = set()
         waiting = _symbols(scalar)
         while waiting:
             index = waiting.pop()
-            if index not in found and index not in self._symbols:
-                found.add(index)
+            if index not in missing and index not in self._symbols:
+                missing.add(index)
                 for argument in self._algebra.symbols[index].args:
                     waiting += _symbols(argument)
-        return found
+        return missing
 
     def _symbol(self, symbol: Symbol) -> _Reference:
         args = [self._polynomial(arg) for arg in symbol.args]
@@ -200,12 +200,12 @@ class _Graph:
         return self._node(kind, operands)
 
     def _polynomial(self, scalar: Scalar) -> _Reference:
-        found = self._scalars.get(scalar.key)
-        if found is None:
-            found = self._scalars[scalar.key] = self._sum(
+        known = self._scalars.get(scalar.key)
+        if known is None:
+            known = self._scalars[scalar.key] = self._sum(
                 [self._term(monomial, float(number)) for monomial, number in scalar.key]
             )
-        return found
+        return known
 
     def _term(
         self, monomial: tuple[tuple[int, int], ...], number: float
@@ -214,11 +214,11 @@ class _Graph:
             return self._constant(number), 1.0
         above = [self._symbols[s] for s, power in monomial for _ in range(power)]
         below = [self._symbols[s] for s, power in monomial for _ in range(-power)]
-        found = self._product(above)
+        upper = self._product(above)
         if below:
-            operands = self._plain(found), self._plain(self._product(below))
-            found = self._node("quotient", operands)
-        return found, number
+            operands = self._plain(upper), self._plain(self._product(below))
+            upper = self._node("quotient", operands)
+        return upper, number
 
     def _sum(self, terms: Sequence[tuple[_Reference, float]]) -> _Reference:
         if not terms:

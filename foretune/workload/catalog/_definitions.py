@@ -258,8 +258,8 @@ class Detections(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """An image (1, 3, height, width) to (1, queries, classes + 1 + 4)."""
-        found = self.model(pixels)
-        return torch.cat([found.logits, found.pred_boxes], -1)
+        answer = self.model(pixels)
+        return torch.cat([answer.logits, answer.pred_boxes], -1)
 
 
 def detector(picture: Tensor) -> nn.Module:

@@ -113,12 +113,12 @@ def from_object(
 def _existing(text: str) -> Path:
     path = Path(text)
     try:
-        found, folder = path.is_file(), path.is_dir()
+        is_there, folder = path.is_file(), path.is_dir()
     except OSError as error:  # a folder on the way must not be entered
         raise BadInputError(
             f"input file {text} cannot be read ({error.strerror}): check its permissions"
         ) from error
-    if not found:
+    if not is_there:
         problem = "is a directory" if folder else "does not exist"
         raise BadInputError(f"input file {text} {problem}: give the path of a file")
     return path

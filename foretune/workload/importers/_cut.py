@@ -42,21 +42,21 @@ def graph_nodes(model: Model) -> list[GraphNode]:
     graph = model.source.proto().graph
     held = {tensor.name for tensor in graph.initializer} | set(model.source.constants)
     reached = {value.name for value in graph.input} - held
-    found = []
+    listed = []
     for node in graph.node:
         reads = tuple(read_by(node))
         if reached.isdisjoint(reads):
             continue
         outputs = tuple(name for name in node.output if name)
         reached.update(outputs)
-        found.append(GraphNode(str(node.op_type), outputs, reads))
-    return found
+        listed.append(GraphNode(str(node.op_type), outputs, reads))
+    return listed
 
 
 def _torch_nodes(nodes: Iterable[Any]) -> list[GraphNode]:
     """Those that compute a tensor. What computes several hands on what it read to their users."""
     reads: dict[Any, tuple[str, ...]] = {}
-    found = []
+    listed = []
     for node in nodes:
         is_tensor = hasattr(node.meta.get("val"), "dtype")
         if node.op == "placeholder":
@@ -65,8 +65,8 @@ def _torch_nodes(nodes: Iterable[Any]) -> list[GraphNode]:
         names = tuple(dict.fromkeys(n for read in node.all_input_nodes for n in reads[read]))
         reads[node] = (str(node.name),) if is_tensor else names
         if node.op == "call_function" and is_tensor and names:
-            found.append(GraphNode(str(node.target), (str(node.name),), names))
-    return found
+            listed.append(GraphNode(str(node.target), (str(node.name),), names))
+    return listed
 
 
 def cut_model(model: Model, until: Sequence[str]) -> Model:

@@ -37,8 +37,8 @@ def import_function(path: Path, name: str, until: Sequence[str] = ()) -> Workloa
     siblings = siblings_of(path)
     with siblings.importable():
         value, where = _value(path, name)
-        found = wrap(value, name, where=where, until=until)
-    return found.beside(siblings) if isinstance(found, Model) else found
+        made = wrap(value, name, where=where, until=until)
+    return made.beside(siblings) if isinstance(made, Model) else made
 
 
 def _value(path: Path, name: str) -> tuple[Any, str]:

@@ -125,8 +125,8 @@ def _slice(walk: Any, value: Value, axis: int, at: int) -> Value:
         return Value.constant(np.take(value.array, at, axis=axis))
     relax = _tvm.tvm.relax
     cut = relax.op.strided_slice(value.expression, [axis], [at], [at + 1])
-    found: Value = walk.emit(relax.op.squeeze(cut, [axis]))
-    return found
+    squeezed: Value = walk.emit(relax.op.squeeze(cut, [axis]))
+    return squeezed
 
 
 def _stacked(walk: Any, column: list[Slot], axis: int) -> Slot:

@@ -224,14 +224,14 @@ def _hardmax(node: Node) -> Any:
 def _is_inf(node: Node) -> Any:
     relax, op = _tvm.tvm.relax, _tvm.tvm.relax.op
     value = node.value(0)
-    found: Any = None
+    either: Any = None
     for name, sign in (("detect_positive", 1), ("detect_negative", -1)):
         if not int(node.attribute(name, 1)):
             continue
         edge = relax.const(np.array(sign * math.inf, dtype=element_type(value.dtype)), value.dtype)
         one = op.equal(value.expression, edge)
-        found = one if found is None else op.logical_or(found, one)
-    return _filled(node, 0) if found is None else found
+        either = one if either is None else op.logical_or(either, one)
+    return _filled(node, 0) if either is None else either
 
 
 def _mod(node: Node) -> Any:
@@ -296,8 +296,8 @@ def _elu(alpha: float, scale: float = 1.0, divides: bool = False) -> Lowering:
         low = float(node.attribute("alpha", alpha))
         factors = low, float(node.attribute("gamma", scale)), 1 / low if divides else 1.0
         wide = node[0] if dtype == "float64" else relax.op.astype(node[0], "float32")
-        found = node.te(lambda x: special.elu(x, *factors), node.emit(wide))
-        return relax.op.astype(found, dtype)
+        raised = node.te(lambda x: special.elu(x, *factors), node.emit(wide))
+        return relax.op.astype(raised, dtype)
 
     return lowering
 

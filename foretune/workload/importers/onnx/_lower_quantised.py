@@ -34,16 +34,16 @@ def _parameters(node: Node) -> tuple[Any, Any]:
     """Scale and zero point, in shapes that broadcast to the data."""
     data, block = node.value(0), int(node.attribute("block_size", 0))
     axis = int(node.attribute("axis", 1)) % max(1, len(data.shape))
-    found: list[Any] = []
+    parameters: list[Any] = []
     for at in (1, 2):
         value = node.optional(at)
         if value is None:
-            found.append(None)
+            parameters.append(None)
         elif block:
-            found.append(_spread(node, value, data.shape, axis, block))
+            parameters.append(_spread(node, value, data.shape, axis, block))
         else:
-            found.append(_along(node, value, len(data.shape), axis))
-    return found[0], found[1]
+            parameters.append(_along(node, value, len(data.shape), axis))
+    return parameters[0], parameters[1]
 
 
 def _quantize(node: Node) -> Any:

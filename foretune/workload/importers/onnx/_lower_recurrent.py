@@ -71,7 +71,7 @@ def _layer(
     if steps > recurrent.LONGEST and (not kind or lengths is not None):
         raise NotLoweredError(f"more than {recurrent.LONGEST} steps of a cell of this kind")
     hidden = int(node.attribute("hidden_size"))
-    found = []
+    ways = []
     for at in range(directions):
         each = len(names) // directions
         own = [_activation(name, node) for name in names[at * each : (at + 1) * each]]
@@ -82,7 +82,7 @@ def _layer(
         reverse = at == 1 or str(node.attribute("direction", "forward")) == "reverse"
         if gates != 4:
             initial[1] = None
-        found.append(
+        ways.append(
             recurrent.run(
                 node.builder,
                 data,
@@ -93,7 +93,7 @@ def _layer(
                 None if kind else step_of(at),
             )
         )
-    return _outputs(emit, found, batch_first)
+    return _outputs(emit, ways, batch_first)
 
 
 def _cell(
@@ -135,18 +135,18 @@ def _initial(
     return emit(_direction(given, at))
 
 
-def _outputs(emit: Any, found: Sequence[recurrent.States], batch_first: bool) -> list[Any]:
+def _outputs(emit: Any, ways: Sequence[recurrent.States], batch_first: bool) -> list[Any]:
     op = _tvm.tvm.relax.op
 
     def stacked(parts: Sequence[Any], axis: int) -> Any:
         rows = [op.expand_dims(part, axis) for part in parts]
         return op.concat(rows, axis) if len(rows) > 1 else rows[0]
 
-    every = emit(stacked([states.all for states in found], 1))
-    last = emit(stacked([states.hidden for states in found], 0))
+    every = emit(stacked([states.all for states in ways], 1))
+    last = emit(stacked([states.hidden for states in ways], 0))
     results = [every, last]
-    if found[0].cell is not None:
-        results.append(emit(stacked([states.cell for states in found], 0)))
+    if ways[0].cell is not None:
+        results.append(emit(stacked([states.cell for states in ways], 0)))
     if batch_first:
         results[0] = op.permute_dims(results[0], [2, 0, 1, 3])
         results[1:] = [op.permute_dims(state, [1, 0, 2]) for state in results[1:]]

@@ -90,10 +90,10 @@ def infer(
         if value.array is not None and value.array.size <= _KNOWN:
             data[name] = onnx.numpy_helper.from_array(value.array, name)
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    found = onnx.shape_inference.infer_node_outputs(
+    inferred = onnx.shape_inference.infer_node_outputs(
         schema, node, types, data, opset_imports=imports
     )
-    expected = [_expected(found.get(name)) if name else None for name in node.output]
+    expected = [_expected(inferred.get(name)) if name else None for name in node.output]
     return _of_runtime(node, inputs, expected)
 
 

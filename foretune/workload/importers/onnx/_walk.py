@@ -230,10 +230,10 @@ class _Walk:
         """
         attributes = attributes_of(node)
         lowering = LOWERINGS.get((node.domain.removeprefix("ai.onnx"), node.op_type))
-        found: Any = None
+        lowered: Any = None
         try:
             if lowering is not None:
-                found = lowering(
+                lowered = lowering(
                     Node(self.builder, renamed, version, inputs, expected, with_text(attributes))
                 )
         except UseConverterError:
@@ -245,12 +245,14 @@ class _Walk:
         try:
             if lowering is None and _front_end.has_converter(node):
                 expressions = [None if v is None else v.expression for v in inputs]
-                found = _front_end.convert(self.builder, renamed, version, expressions, attributes)
+                lowered = _front_end.convert(
+                    self.builder, renamed, version, expressions, attributes
+                )
         except _front_end.NotConvertedError as error:
             raise NotLoweredError(str(error)) from error
-        if found is None:
+        if lowered is None:
             raise NotLoweredError(_front_end.why_wrong(node))
-        results = list(found) if isinstance(found, (list, tuple)) else [found]
+        results = list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]
         if len(results) < len([type_ for type_ in expected if type_ is not None]):
             raise NotLoweredError("its lowering has fewer outputs")
         values: list[Slot] = []

@@ -185,13 +185,13 @@ def _import_program(
 
 def _origin(node: Any, known: Collection[str]) -> str:
     """The node of the exported graph that a node was taken apart from."""
-    waiting, found = list(node.meta.get("from_node", ())), str(node.name)
+    waiting, origin = list(node.meta.get("from_node", ())), str(node.name)
     while waiting:
         source = waiting.pop()
         if source.name in known:
-            found = str(source.name)
+            origin = str(source.name)
         waiting += source.from_node
-    return found
+    return origin
 
 
 def _refusal(

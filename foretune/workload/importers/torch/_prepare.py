@@ -244,14 +244,14 @@ def cut(program: Any, until: Sequence[str], name: str) -> Any:
 
 
 def _ancestors(nodes: Sequence[Any]) -> set[Any]:
-    found: set[Any] = set()
+    ancestors: set[Any] = set()
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in ancestors:
+            ancestors.add(node)
             waiting += node.all_input_nodes
-    return found
+    return ancestors
 
 
 def _is_tensor(value: Any) -> bool:

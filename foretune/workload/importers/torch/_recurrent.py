@@ -33,15 +33,15 @@ def _layers(kind: str) -> Lowering:
         directions = 2 if node["bidirectional"] else 1
         last: list[recurrent.States] = []
         for layer in range(int(node["num_layers"])):
-            found = []
+            ways = []
             for way in range(directions):
                 place = layer * directions + way
                 hidden = _at(node, given[0], place)
                 state = _at(node, given[1], place) if has_cell else None
                 initial = hidden, state
-                found.append(recurrent.run(node.builder, data, cells[place], initial, bool(way)))
-            last += found
-            every = [states.all for states in found]
+                ways.append(recurrent.run(node.builder, data, cells[place], initial, bool(way)))
+            last += ways
+            every = [states.all for states in ways]
             data = node.emit(op.concat(every, 2)) if directions > 1 else every[0]
         if node["batch_first"]:
             data = node.emit(op.permute_dims(data, [1, 0, 2]))

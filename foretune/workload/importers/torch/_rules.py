@@ -104,9 +104,9 @@ def _median_of_dim(self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any
     value, index = _at(values, dim, middle), _at(indices, dim, middle)
     if self.is_floating_point():
         lost = self.isnan()
-        found = lost.any(dim, keepdim=True)
-        value = torch.where(found, float("nan"), value)
-        index = torch.where(found, lost.to(torch.int64).argmax(dim, keepdim=True), index)
+        any_lost = lost.any(dim, keepdim=True)
+        value = torch.where(any_lost, float("nan"), value)
+        index = torch.where(any_lost, lost.to(torch.int64).argmax(dim, keepdim=True), index)
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 

@@ -115,10 +115,10 @@ def _sum(name: str, order: int, low: float, high: float, x: Any) -> Any:
     inside = (place - piece) * 2 - 1
 
     def chosen(numbers: tuple[float, ...]) -> Any:
-        found = torch.full_like(x, numbers[-1])
+        picked = torch.full_like(x, numbers[-1])
         for at in reversed(range(_PIECES - 1)):
-            found = torch.where(piece == at, numbers[at], found)
-        return found
+            picked = torch.where(piece == at, numbers[at], picked)
+        return picked
 
     *lower, highest = _series(name, order, low, high)
     total = chosen(highest)
