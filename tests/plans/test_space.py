@@ -15,6 +15,7 @@ from foretune.measure import Measurement, Status
 from foretune.plans.model import LinearPlans
 from foretune.plans.space import PlanSpace
 from foretune.records import Trial
+from foretune.search.evolutionary import EvolutionConfig
 from tests.plans.spaces import space
 
 SPACE = space()
@@ -127,11 +128,12 @@ def record(candidate):
 
 
 @pytest.mark.parametrize("name", ["random", "evolutionary"])
-def test_strategies_search_plans_unchanged(name):
+def test_strategies_search_plans_unchanged(name, monkeypatch):
+    monkeypatch.setattr(EvolutionConfig, "prior", False)
+
     def trials(seed):
         model = LinearPlans()
-        options = {"prior": False} if name == "evolutionary" else {}
-        strategy = search.create(name, SPACE, model, seed, **options)
+        strategy = search.create(name, SPACE, model, seed)
         found = []
         while len(found) < 60:
             asked = strategy.ask(10)

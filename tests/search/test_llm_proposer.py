@@ -28,6 +28,7 @@ from foretune.llm import (
     open_session,
 )
 from foretune.search import proposers
+from foretune.search._tree import Node
 from foretune.search.portfolio import Portfolio
 from foretune.search.proposers import Situation, Variant
 from foretune.search.proposers._answers import read
@@ -664,8 +665,10 @@ def test_an_answer_of_a_server_becomes_a_node_below_the_program_it_is_about():
         prompts = [request["messages"][-1]["content"] for request in server.requests]
     mine = []
     for node in task.strategy.tree.nodes.values():
-        above = node.parent.candidate if node.parent else None
-        if above is None or above.sketch.key != node.candidate.sketch.key:
+        if not isinstance(node.parent, Node):
+            continue
+        above = node.parent.candidate
+        if above.sketch.key != node.candidate.sketch.key:
             continue
         before, after = above.decisions, node.candidate.decisions
         if before[0] != after[0] == (8, 4, 1, 2) and before[1:3] == after[1:3]:
