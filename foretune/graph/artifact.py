@@ -275,7 +275,8 @@ class Artifact:
             require_compiler(self.manifest["target"])
         try:
             library.parent.mkdir(parents=True, exist_ok=True)
-            require_free(library)
+            with publishing(library):  # What another process has half moved is no stranger's file.
+                require_free(library)
             kept = tuned_at(library, self.manifest) if keep_tuned else None
             if kept is not None:
                 return kept
