@@ -43,6 +43,7 @@ LAYERS = (
     "features",
     "graph",
     "engines",
+    "cluster",
     "measure",
     "records",
     "llm",
@@ -83,6 +84,8 @@ ENVIRONMENT = {
     "bench/_ours.py",
     # Keeps what it measured where the user's environment says that such files go.
     "hardware/_peak.py",
+    # Keeps Ray from telling its makers that it is used.
+    "cluster/_ray.py",
     # Starts child processes, which inherit the environment.
     "_child.py",
 }

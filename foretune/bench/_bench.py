@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from filelock import FileLock, Timeout
 
 from foretune import _tvm
 from foretune._files import write_json
+from foretune.bench._elsewhere import fill
 from foretune.bench._sides import (
     Point,
     Side,
@@ -38,6 +40,7 @@ from foretune.bench._sides import (
     unconfirmed_seconds,
 )
 from foretune.bench._summary import summarise
+from foretune.cluster import Cluster
 from foretune.errors import BadInputError, IllegalCandidateError, NothingMeasuredError
 from foretune.hardware import Hardware, probe
 from foretune.llm import identity
@@ -76,6 +79,7 @@ def run_bench(
     state: str | Callable[[Side], str] = "",
     llm: str = "",
     progress: Say | None = None,
+    cluster: Cluster | None = None,
 ) -> dict[str, Any]:
     """Runs strategies against one another on workloads and says which finds faster programs.
 
@@ -110,6 +114,8 @@ def run_bench(
             as ``foretune.llm.open_session`` reads it, with this process's environment. Its answers
             are kept beside the runs, and beside ``path`` for good, as a transcript of each.
         progress: Called with one line of text per event.
+        cluster: Whose nodes, of this machine's processor, make the runs, a workload and seed at a
+            time on each; the comparison of all seeds is made here. None makes all here.
 
     Returns:
         The ``foretune.bench/1`` object.
@@ -169,6 +175,24 @@ def run_bench(
             (seed * len(programs) + place, (seed, workload))
             for seed, (place, workload) in itertools.product(chosen, enumerate(programs))
         ]
+        if cluster is not None:
+            call = partial(
+                run_bench,
+                trials=trials,
+                peer_trials=peer_trials,
+                cost_models=cost_models,
+                hardware=hardware,
+                policy=policy,
+                timeout_s=timeout_s,
+                state=state,
+            )
+            due = []
+            for seed, workload in (group for _, group in groups):
+                if not bench.is_finished(seed, workload):
+                    counts = own_seeds or {}
+                    names = [n for n in strategies if seed in chosen[: counts.get(n, len(chosen))]]
+                    due.append((seed, workload, {n: (own_trials or {}).get(n) for n in names}))
+            fill(cluster, call, due, folder, bench.say)
         # Those that another call is at come last: they are finished then, or left by it.
         left = [group for group in groups if not bench.group(*group, wait=False)]
         for group in left:
@@ -284,6 +308,14 @@ class _Bench:
         """All runs made or found so far, in the order of their groups."""
         return [row for turn in sorted(self._rows) for row in self._rows[turn]]
 
+    def is_finished(self, seed: int, workload: Workload) -> bool:
+        """Whether every run of a group is found from an earlier call."""
+        return all(
+            self._file(self._row(side, workload, seed)).exists()
+            for side in self.contestants
+            if seed in self.own_seeds.get(side, (seed,))
+        )
+
     def group(self, turn: int, of: tuple[int, Workload], wait: bool) -> bool:
         """Runs every side once on one workload with one seed, then compares their incumbents.
 
@@ -365,8 +397,8 @@ class _Bench:
             parts.append(self.llm_identity)
         return self.folder / ("-".join(map(str, parts)) + ".json")
 
-    def _run(self, side: Side, workload: Workload, seed: int) -> dict[str, Any]:
-        row: dict[str, Any] = {
+    def _row(self, side: Side, workload: Workload, seed: int) -> dict[str, Any]:
+        return {
             "workload": workload.name,
             "key": workload.key,
             "strategy": side.strategy,
@@ -375,6 +407,9 @@ class _Bench:
             "seed": seed,
             "budget": self._trials_of(side),
         }
+
+    def _run(self, side: Side, workload: Workload, seed: int) -> dict[str, Any]:
+        row = self._row(side, workload, seed)
         label = f"{workload.name}  {side.name}  seed {seed}"
         saved = self._file(row)
         asked = bool(self.llm) and asks_llm(side.strategy, side.cost_model)

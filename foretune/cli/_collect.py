@@ -9,6 +9,7 @@ from typing import Any
 
 from foretune.cli._files import same_place
 from foretune.cli._options import (
+    add_cluster,
     add_command,
     add_journal,
     require_seed,
@@ -79,6 +80,7 @@ def add_collect(commands: Any) -> None:
     collect.add_argument(
         "--known", type=Path, metavar="DATA", help="a data set whose programs count as measured"
     )
+    add_cluster(collect, "nodes of this machine's processor measure, each for itself")
     other = collect.add_mutually_exclusive_group()
     other.add_argument(
         "--pack", action="store_true", help="write what was collected as a data set, with -o"

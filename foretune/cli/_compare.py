@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from foretune._files import write_json
 from foretune.cli._files import check_files, files_named
 from foretune.cli._options import (
+    add_cluster,
     add_command,
     add_hardware,
     add_input,
@@ -59,6 +61,7 @@ def add_bench(commands: Any) -> None:
         help="result as foretune.bench/1; an unfinished one is resumed",
     )
     add_hardware(bench)
+    add_cluster(bench, "nodes of this machine's processor make the runs")
 
 
 def add_compare(commands: Any) -> None:
@@ -78,6 +81,7 @@ def add_compare(commands: Any) -> None:
 
 def _bench(args: argparse.Namespace) -> int:
     from foretune.bench import print_bench, run_bench
+    from foretune.cluster import open_cluster
 
     inputs = files_named(args.workloads, args.strategies, args.cost_models, args.llm)
     check_files({"--json": args.json}, {"an input": inputs})
@@ -86,20 +90,28 @@ def _bench(args: argparse.Namespace) -> int:
         raise BadInputError(
             f"`trials >= 1` and `seeds >= 1` must hold, but got {args.trials} and {args.seeds}"
         )
+    if args.llm is not None and args.cluster is not None:
+        raise BadInputError(
+            f"a language model is asked from this machine, but got --cluster {args.cluster}: leave "
+            "--llm or --cluster out"
+        )
     if args.llm is not None:
         # Each run opens it anew: what cannot work is refused here.
         open_llm(args.llm).close()
-    data = run_bench(
-        split_names(args.workloads),
-        split_names(args.strategies),
-        trials=args.trials,
-        seeds=args.seeds,
-        cost_models=split_names(args.cost_models),
-        hardware=probe_hardware(args, measure=True),
-        path=args.json,
-        llm=args.llm or "",
-        progress=say,
-    )
+    with ExitStack() as stack:
+        nodes = None if args.cluster is None else stack.enter_context(open_cluster(args.cluster))
+        data = run_bench(
+            split_names(args.workloads),
+            split_names(args.strategies),
+            trials=args.trials,
+            seeds=args.seeds,
+            cost_models=split_names(args.cost_models),
+            hardware=probe_hardware(args, measure=True),
+            path=args.json,
+            llm=args.llm or "",
+            progress=say,
+            cluster=nodes,
+        )
     print_bench(data)
     return 0
 

@@ -7,6 +7,7 @@ import logging
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from foretune._files import write_json
 from foretune.cli._files import check_files, files_named
 from foretune.cli._options import (
+    add_cluster,
     add_command,
     add_devices,
     devices_asked_for,
@@ -107,6 +109,7 @@ def add_eval(commands: Any) -> None:
         action="store_true",
         help="judge a FILE.npz on workloads that it was trained on, too",
     )
+    add_cluster(judge, "its cores train, one ranker each")
     judge.add_argument("--json", type=Path, metavar="FILE", help="result as foretune.eval/1")
 
 
@@ -202,6 +205,7 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _eval(args: argparse.Namespace) -> int:
+    from foretune.cluster import open_cluster
     from foretune.evaluate import (
         NONE,
         check_request,
@@ -219,6 +223,11 @@ def _eval(args: argparse.Namespace) -> int:
             "out"
         )
     check_request(trained, by, args.folds, args.seeds, args.programs)
+    if trained and args.cluster is not None:
+        raise BadInputError(
+            f"a cluster trains, and {args.model} is trained, but got --cluster {args.cluster}: "
+            "leave it out"
+        )
     model = files_named(args.model)
     check_files(
         {"--json": args.json},
@@ -241,19 +250,22 @@ def _eval(args: argparse.Namespace) -> int:
     if args.on_all_hardware:
         data, groups = _on_all_hardware(data, groups)
     trained_on = _provenance(args, groups) if trained else None
-    result = evaluate(
-        ranker if trained else lambda seed: _create(args, seed, options),
-        groups,
-        by,
-        folds=args.folds,
-        seeds=args.seeds,
-        split_seed=args.split_seed or 0,
-        programs=args.programs,
-        model=args.model,
-        data=data.paths,
-        skipped=data.skipped,
-        progress=say,
-    )
+    with ExitStack() as stack:
+        nodes = None if args.cluster is None else stack.enter_context(open_cluster(args.cluster))
+        result = evaluate(
+            ranker if trained else lambda seed: _create(args, seed, options),
+            groups,
+            by,
+            folds=args.folds,
+            seeds=args.seeds,
+            split_seed=args.split_seed or 0,
+            programs=args.programs,
+            model=args.model,
+            data=data.paths,
+            skipped=data.skipped,
+            progress=say,
+            cluster=nodes,
+        )
     result |= {
         "command": shlex.join(["foretune", *args.given]),
         "options": options,

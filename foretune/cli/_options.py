@@ -109,6 +109,22 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_cluster(parser: argparse.ArgumentParser, what: str) -> None:
+    """A Ray cluster; ``what`` says what is done there."""
+    parser.add_argument(
+        "--cluster",
+        metavar="ray://HEAD:10001",
+        type=_cluster,
+        help=f"{what}; also local for the spare cores of this machine; see docs/remote.md",
+    )
+
+
+def _cluster(text: str) -> str:
+    from foretune.cluster import parse_cluster
+
+    return str(parse_cluster(text))
+
+
 def devices_asked_for(args: argparse.Namespace) -> Devices | None:
     """The devices of the file that was given, if one was."""
     if args.devices is None:

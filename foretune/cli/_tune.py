@@ -18,6 +18,7 @@ from foretune._store_url import without_password
 from foretune.cli._files import check_files, files_named, same_place
 from foretune.cli._options import (
     INTERRUPTED,
+    add_cluster,
     add_command,
     add_devices,
     add_hardware,
@@ -60,6 +61,7 @@ def add_tune(commands: Any) -> None:
     add_hardware(tune)
     add_devices(tune)
     add_remote(tune)
+    add_cluster(tune, "programs are built there, and timed here or on --device")
     tune.add_argument(
         "--strategy", default="default", metavar="S", help="see `foretune strategies`"
     )
@@ -228,6 +230,7 @@ def _run(
             learn_from=args.learn_from,
             store=store,
             remote=args.remote,
+            cluster=args.cluster,
         )
     data = {**result.to_json(), "input": args.input}
     if args.json is not None:

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretune import cost, search
 from foretune._files import write_bytes, write_json
+from foretune.cluster import Cluster, require_processor
 from foretune.collect.plan import EVOLVED, PREDICTED, SCRATCH, UNIFORM, Plan
 from foretune.dataset import AUDIT, Dataset, StoredWorkload, is_valid
 from foretune.errors import BadInputError, RecordError
@@ -97,7 +100,7 @@ class Store:
 
         A group keeps the space it was begun with, so that all its records refer to one.
         """
-        file = self._file(workload.key, hardware.key)
+        file = self.file(workload.key, hardware.key)
         if not file.is_file():
             space = Space.generate(workload, hardware)
             text = json.dumps([sketch.to_json() for sketch in space.sketches])
@@ -111,7 +114,7 @@ class Store:
         Raises:
             RecordError: The file is damaged.
         """
-        file = self._file(workload.key, hardware.key)
+        file = self.file(workload.key, hardware.key)
         if not file.is_file():
             return ()
         try:
@@ -159,7 +162,8 @@ class Store:
             )
         write_json(file, cost_model)
 
-    def _file(self, workload: str, hardware: str) -> Path:
+    def file(self, workload: str, hardware: str) -> Path:
+        """Where the space of a group is kept."""
         return self.path / _SPACES / f"{workload}-{hardware}.json.gz"
 
 
@@ -202,11 +206,13 @@ class Collector:
         self._began = time.monotonic()
         self._measured = 0
 
-    def run(self, seconds: float | None = None) -> bool:
+    def run(self, seconds: float | None = None, cluster: Cluster | None = None) -> bool:
         """Visits every group that is not complete.
 
         Args:
             seconds: Stop after the visit in which so much time has passed.
+            cluster: Whose nodes measure, each a visit at a time; they must have this machine's
+                processor. None measures here.
 
         Returns:
             Whether the plan is complete.
@@ -216,13 +222,55 @@ class Collector:
         self.store.expect(self.plan.cost_model)
         self.store.add(self.plan.workloads, self.plan.hardware)
         self._began = time.monotonic()
-        for hardware, workloads in self.plan.visits():
-            if seconds is not None and time.monotonic() - self._began >= seconds:
+        visits = ((hardware, self._due(hardware, each)) for hardware, each in self.plan.visits())
+        if cluster is not None:
+            return self._run_on(cluster, [visit for visit in visits if visit[1]], seconds)
+        for hardware, due in visits:
+            if self._is_over(seconds):
                 return False
-            due = [w for w in workloads if self._is_due(w.workload, hardware)]
             if due:
                 self._visit(hardware, due)
         return True
+
+    def _run_on(
+        self,
+        cluster: Cluster,
+        visits: Sequence[tuple[Hardware, list[StoredWorkload]]],
+        seconds: float | None,
+    ) -> bool:
+        asked = [
+            (Visit(self.plan, hardware, tuple(due), *self._kept(hardware, due)), self._policy)
+            for hardware, due in visits
+        ]
+        left = len(asked)
+        for index, (records, spaces) in cluster.map_alone(visit, asked):
+            hardware, due = visits[index]
+            for name, data in spaces.items():
+                write_bytes(self.store.path / _SPACES / name, data)
+            for record in records:
+                self.store.journal.append(record)
+            self._measured += len(records)
+            self._finished.update((stored.workload.key, hardware.key) for stored in due)
+            self._report(hardware, due)
+            left -= 1
+            if left and self._is_over(seconds):
+                return False
+        return True
+
+    def _kept(
+        self, hardware: Hardware, due: Sequence[StoredWorkload]
+    ) -> tuple[tuple[Record, ...], dict[str, bytes]]:
+        """Records and spaces of groups that were begun."""
+        files = [self.store.file(stored.workload.key, hardware.key) for stored in due]
+        spaces = {file.name: file.read_bytes() for file in files if file.is_file()}
+        records = [r for stored in due for r in self._records(stored.workload, hardware)]
+        return tuple(records), spaces
+
+    def _due(self, hardware: Hardware, workloads: Sequence[StoredWorkload]) -> list[StoredWorkload]:
+        return [stored for stored in workloads if self._is_due(stored.workload, hardware)]
+
+    def _is_over(self, seconds: float | None) -> bool:
+        return seconds is not None and time.monotonic() - self._began >= seconds
 
     def close(self) -> None:
         """Ends every measuring process. May be called twice."""
@@ -307,6 +355,57 @@ class Collector:
             f"about {_duration(left)} left; now {workloads[0].workload.name} and "
             f"{len(workloads) - 1} more on {describe(hardware)}"
         )
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Groups that a node of a cluster is to complete.
+
+    Attributes:
+        plan: Of the whole collection.
+        hardware: Of the groups.
+        workloads: The groups.
+        records: What was measured of them.
+        spaces: The files of their spaces, where they were begun, by name.
+    """
+
+    plan: Plan
+    hardware: Hardware
+    workloads: tuple[StoredWorkload, ...]
+    records: tuple[Record, ...]
+    spaces: Mapping[str, bytes]
+
+
+def visit(
+    asked: Visit, policy: MeasurePolicy, measurer: MeasurerFactory = LocalMeasurer
+) -> tuple[list[Record], dict[str, bytes]]:
+    """Completes groups on this machine, a node of a cluster, in a directory of its own.
+
+    Returns:
+        What was measured beyond what was known, and the files of the spaces by name.
+
+    Raises:
+        BadInputError: The machine has another processor than the hardware.
+    """
+    require_processor(asked.hardware)
+    plan = replace(asked.plan, workloads=asked.workloads, hardware=(asked.hardware,))
+    with tempfile.TemporaryDirectory(prefix="foretune-") as folder, Store(folder) as store:
+        store.expect(plan.cost_model)
+        store.add(asked.workloads, [asked.hardware])
+        for name, data in asked.spaces.items():
+            write_bytes(store.path / _SPACES / name, data)
+        for record in asked.records:
+            store.journal.append(record)
+        with Collector(plan, store, policy=policy, measurer=measurer, say=_silent) as collector:
+            collector.run()
+        known = {(record.workload, record.candidate_key) for record in asked.records}
+        new = [r for r in store.records() if (r.workload, r.candidate_key) not in known]
+        spaces = {file.name: file.read_bytes() for file in (store.path / _SPACES).iterdir()}
+    return new, spaces
+
+
+def _silent(line: str) -> None:
+    del line
 
 
 class _Group:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretune.cluster import open_cluster
 from foretune.collect.audit import audit, summarise_audit
 from foretune.collect.collector import JOURNAL, Collector, Store
 from foretune.collect.pack import pack
@@ -32,6 +34,7 @@ def collect_command(args: Any) -> int:
             ``programs``, ``uniform`` (programs, or None), ``predicted`` (programs), ``rounds``,
             ``cost_model``, ``time`` (seconds or None), ``seed``, ``work_dir``, ``known`` (a data
             set or None), ``pack``, ``audit``, ``reread`` (flags), ``share``, ``min_age`` (seconds),
+            ``cluster`` (its address, or None),
             ``output`` (a directory or None).
     """
     if args.pack and args.output is None:
@@ -54,16 +57,20 @@ def collect_command(args: Any) -> int:
         if args.reread:
             reread(store, wanted.hardware, args.time, say=_say)
             return 0
-        return _collect(wanted, store, known, args.time)
+        return _collect(wanted, store, known, args.time, args.cluster)
 
 
-def _collect(wanted: Plan, store: Store, known: Dataset | None, seconds: float | None) -> int:
+def _collect(
+    wanted: Plan, store: Store, known: Dataset | None, seconds: float | None, cluster: str | None
+) -> int:
     _say(
         f"{wanted.groups} groups: {len(wanted.workloads)} workloads on "
         f"{len(wanted.hardware)} hardware variants, {wanted.programs} programs each"
     )
-    with Collector(wanted, store, known, say=_say) as collector:
-        complete = collector.run(seconds)
+    with ExitStack() as stack:
+        nodes = None if cluster is None else stack.enter_context(open_cluster(cluster))
+        collector = stack.enter_context(Collector(wanted, store, known, say=_say))
+        complete = collector.run(seconds, nodes)
     records = store.records()
     if records and not any(is_valid(record.measurement) for record in records):
         message = next(r.measurement.message for r in records)

@@ -9,10 +9,12 @@ further workloads.
 
 from __future__ import annotations
 
+import itertools
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from foretune.evaluate.splits import Split, check_name, cross_validation
 from foretune.evaluate.summary import DEFINITIONS, RESAMPLES, Bootstrap, curve, summarise
 
 if TYPE_CHECKING:
+    from foretune.cluster import Cluster
     from foretune.cost import Ranker
     from foretune.dataset import Group
 
@@ -61,6 +64,7 @@ def evaluate(
     skipped: Mapping[str, int] | None = None,
     progress: Say | None = None,
     resamples: int = RESAMPLES,
+    cluster: Cluster | None = None,
 ) -> dict[str, Any]:
     """Judges a ranker on groups that it has not learned from.
 
@@ -80,6 +84,8 @@ def evaluate(
         skipped: What reading the data left out, to be passed on.
         progress: Called with one line of text per trained ranker.
         resamples: Of the bootstrap.
+        cluster: Whose cores train, one ranker each; the result is the same but for times. None
+            trains here, one after the other.
 
     Returns:
         The ``foretune.eval/1`` object.
@@ -99,12 +105,18 @@ def evaluate(
     run = _Run(kept, split_seed, common)
     few[NOT_EVERYWHERE] += len(kept) - len(run.groups)
     if callable(ranker):
-        parts, numbers = _cross_validate(
-            run, kept, ranker, by, folds, seeds, split_seed, programs, progress
-        )
+        refuse_excluded(kept)
+        parts = cross_validation(kept, by, folds, split_seed)
+        numbers = list(range(seeds))
+        course = _Course(run, ranker, parts, programs)
+        asked = [(number, seed) for number in range(len(parts)) for seed in numbers]
+        for tested in _tested(course, asked, cluster):
+            run.take(tested)
+            if progress is not None:
+                progress(str(tested))
     else:
         part = Split(NONE, (), (), tuple(kept))
-        run.test(ranker, part, 0)
+        run.take(run.test(ranker, part, 0))
         parts, numbers = [part], [0]
     return {
         "schema": SCHEMA,
@@ -168,36 +180,76 @@ def check_request(
         )
 
 
-def _cross_validate(
-    run: _Run,
-    groups: Sequence[Group],
-    make: RankerFactory,
-    by: str,
-    folds: int | None,
-    seeds: int,
-    split_seed: int,
-    programs: int | None,
-    progress: Say | None,
-) -> tuple[list[Split], list[int]]:
-    refuse_excluded(groups)
-    parts = cross_validation(groups, by, folds, split_seed)
-    for number, part in enumerate(parts):
+@dataclass(frozen=True)
+class _Tested:
+    """A ranker that was trained and judged.
+
+    Attributes:
+        part: Name of the split.
+        seed: Its own.
+        judged: By the place of a group among those that are tested.
+        score_s: Seconds of scoring.
+        scored: Programs.
+        train_s: Seconds of training; None where it was trained before.
+        learned: Groups that it learned from.
+    """
+
+    part: str
+    seed: int
+    judged: Mapping[int, GroupMetrics]
+    score_s: float
+    scored: int
+    train_s: float | None = None
+    learned: int = 0
+
+    def __str__(self) -> str:
+        top = [judged.ratio[0] for judged in self.judged.values()]
+        return (
+            f"{self.part}  seed {self.seed}: trained on {self.learned} groups in "
+            f"{self.train_s or 0.0:.1f} s, top-1 {np.mean(top) if top else float('nan'):.3f} on "
+            f"{len(top)}"
+        )
+
+
+@dataclass(frozen=True)
+class _Course:
+    """All that one training of a cross-validation needs: what a cluster is sent once."""
+
+    run: _Run
+    make: RankerFactory
+    parts: Sequence[Split]
+    programs: int | None
+
+    def train(self, number: int, seed: int) -> _Tested:
+        """Trains a ranker on a part and judges it."""
+        part = self.parts[number]
         learned: Sequence[Group] = (*part.train, *part.validation)
-        if programs is not None:
-            learned = thinned(learned, programs, number)
+        if self.programs is not None:
+            learned = thinned(learned, self.programs, number)
         train, validation = learned[: len(part.train)], learned[len(part.train) :]
-        for seed in range(seeds):
-            ranker = make(seed)
-            started = time.perf_counter()
-            ranker.fit(train, validation)
-            run.train_s.append(time.perf_counter() - started)
-            top = run.test(ranker, part, seed)
-            if progress is not None:
-                progress(
-                    f"{part.name}  seed {seed}: trained on {len(part.train)} groups in "
-                    f"{run.train_s[-1]:.1f} s, top-1 {top:.3f} on {len(part.test)}"
-                )
-    return parts, list(range(seeds))
+        ranker = self.make(seed)
+        started = time.perf_counter()
+        ranker.fit(train, validation)
+        train_s = time.perf_counter() - started
+        tested = self.run.test(ranker, part, seed)
+        return replace(tested, train_s=train_s, learned=len(part.train))
+
+
+def _tested(
+    course: _Course, asked: Sequence[tuple[int, int]], cluster: Cluster | None
+) -> Iterator[_Tested]:
+    """What came of each part and seed, in their order, however they end."""
+    if cluster is None:
+        yield from itertools.starmap(course.train, asked)
+        return
+    sent = cluster.share(course)
+    early: dict[int, _Tested] = {}
+    due = 0
+    for index, tested in cluster.map(_Course.train, [(sent, *each) for each in asked]):
+        early[index] = tested
+        while due in early:
+            yield early.pop(due)
+            due += 1
 
 
 class _Run:
@@ -227,9 +279,10 @@ class _Run:
         self._score_s = 0.0
         self._scored = 0
 
-    def test(self, ranker: Ranker, part: Split, seed: int) -> float:
-        """Judges a trained ranker on the test groups of a split; returns its top-1."""
-        ratios = []
+    def test(self, ranker: Ranker, part: Split, seed: int) -> _Tested:
+        """Judges a trained ranker on the test groups of a split."""
+        judged: dict[int, GroupMetrics] = {}
+        score_s, scored = 0.0, 0
         for number in [self._index[g.key] for g in part.test if g.key in self._index]:
             group = self.groups[number]
             if ranker.needs.programs:
@@ -238,15 +291,22 @@ class _Run:
                 ranker.score_group(group)
             started = time.perf_counter()
             scores = ranker.score_group(group)
-            self._score_s += time.perf_counter() - started
-            self._scored += len(group)
-            judged = judge(
+            score_s += time.perf_counter() - started
+            scored += len(group)
+            judged[number] = judge(
                 np.asarray(scores, dtype=np.float64), group.seconds, self._rng(group, seed)
             )
+        return _Tested(part.name, seed, judged, score_s, scored)
+
+    def take(self, tested: _Tested) -> None:
+        """Takes in what came of a ranker."""
+        if tested.train_s is not None:
+            self.train_s.append(tested.train_s)
+        self._score_s += tested.score_s
+        self._scored += tested.scored
+        for number, judged in tested.judged.items():
             self._judged[number].append(judged)
-            self._tested_in[number] = part.name
-            ratios.append(judged.ratio[0])
-        return float(np.mean(ratios)) if ratios else float("nan")
+            self._tested_in[number] = tested.part
 
     def _rng(self, group: Group, seed: int) -> np.random.Generator:
         return np.random.default_rng([self._seed, seed, zlib.crc32(group.key.encode())])

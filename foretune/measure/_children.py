@@ -16,7 +16,7 @@ from foretune.hardware import usable_cores
 from foretune.measure._base import Status
 from foretune.measure._desk import Desk
 from foretune.measure._jobs import Job, Stage
-from foretune.measure._memory import usable_memory
+from foretune.measure._memory import SPARE_BYTES, default_memory
 from foretune.measure._protocol import WorkerConfig
 from foretune.measure.timing import QuietFloor
 from foretune.measure.transport import Processes, ProcessWorker, Slot, Worker
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 # another child's readings.
 _SETTLE_S = 0.005
 _FLOOR_CANARIES = 10
-SPARE_BYTES = 1 << 30
 # Candidates are timed one at a time: more builders than this only take memory.
 MOST_WORKERS = 16
 # Of a device's memory, for the context and the buffers of each.
@@ -171,8 +170,3 @@ def _default_workers(hardware: Hardware) -> int:
         return cores
     memory = (hardware.gpu or {}).get("memory_bytes", 0.0)
     return min(cores, max(_FEWEST_DEVICE_WORKERS, int(memory // _DEVICE_BYTES)))
-
-
-def default_memory(workers: int) -> int:
-    """Bytes that a candidate may take, in each of so many children."""
-    return min(4 << 30, usable_memory() // (2 * workers))

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from foretune.measure.devices import DeviceAddress
     from foretune.measure.transport import Slot, Worker
 
+HERE = "this machine"
+"""What a child that times on this machine is called among devices."""
+
 
 @dataclass(frozen=True)
 class Patience:
@@ -34,7 +37,7 @@ class Device:
 
     Attributes:
         label: Its address, with a number where a tracker has several of the key.
-        address: Where it is asked for.
+        address: Where it is asked for; None for this machine.
         slot: The child that holds the session.
         name: ``"host:port"`` of the server that it got last; empty before the first.
         lost_at: Monotonic time since when there is no session; None while there is.
@@ -48,7 +51,7 @@ class Device:
     """
 
     label: str
-    address: DeviceAddress
+    address: DeviceAddress | None
     slot: Slot
     name: str = ""
     lost_at: float | None = None
@@ -60,3 +63,8 @@ class Device:
     given_up: str = ""
     last: str = ""
     greeted: Worker | None = field(default=None, repr=False)
+
+    @property
+    def here(self) -> bool:
+        """Whether it is a child process of this machine."""
+        return self.address is None

@@ -1,4 +1,4 @@
-"""Child processes for devices elsewhere: those that build libraries, and those that hold sessions.
+"""Child processes that build in one place what is timed in another: builders, timers, sessions.
 
 A library goes from one to the other through a file, whose path the parent chooses. What a device
 does that is not a program's doing is an answer of its own: ``lost`` where the session is over,
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.measure._base import Status
+from foretune.measure._layout import addresses_are_fixed
 from foretune.measure._protocol import WorkerConfig, load_candidate
 from foretune.measure._session import (
     DeviceLostError,
@@ -21,16 +22,19 @@ from foretune.measure._session import (
     Session,
 )
 from foretune.measure._worker import Loaded, WorkerLoop, is_out_of_memory, one_line
+from foretune.measure.timing import Stopwatch
 
 _BASELINE_CANARIES = 10
 _NO_ROOM = ("no space left", "disk quota exceeded")
 
 
 def device_worker(config: WorkerConfig, reply_fd: int) -> WorkerLoop:
-    """A child that builds libraries, or one that holds a session where there is an address."""
-    if config.address is None:
-        return LibraryBuilder(config, reply_fd, None)
-    return DeviceWorker(config, reply_fd)
+    """A child that builds libraries, one that times them here, or one that holds a session."""
+    if config.address is not None:
+        return DeviceWorker(config, reply_fd)
+    if config.device:
+        return LibraryTimer(config, reply_fd, Stopwatch(config.hardware, config.policy))
+    return LibraryBuilder(config, reply_fd, None)
 
 
 class LibraryBuilder(WorkerLoop):
@@ -57,13 +61,65 @@ class LibraryBuilder(WorkerLoop):
         return {"id": id, "status": "ok", "seconds": time.perf_counter() - began}
 
 
-class DeviceWorker(WorkerLoop):
+class LibraryTimer(WorkerLoop):
+    """Times libraries that were built elsewhere, on this machine."""
+
+    def __init__(self, config: WorkerConfig, reply_fd: int, watch: Stopwatch | None) -> None:
+        super().__init__(config, reply_fd, watch)
+        self._current = 0
+
+    def hello(self) -> None:
+        """See ``WorkerLoop.hello``; this machine has no name, as in other records of it."""
+        canaries = [self._watch.canary() for _ in range(_BASELINE_CANARIES)]
+        fixed = addresses_are_fixed()
+        self.reply(hello=True, name="", facts={}, canaries=canaries, fixed_addresses=fixed)
+
+    def _load(self, library: str) -> Any:
+        from foretune._tvm import tvm
+
+        return tvm.runtime.load_module(library)
+
+    def do_time(
+        self,
+        id: int,
+        library: str,
+        workload: str,
+        again: bool,
+        quiet_s: float | None,
+        **arguments: Any,
+    ) -> dict[str, Any]:
+        """Checks a library's program and reads its time, or only reads it again.
+
+        Args:
+            id: Number of the job.
+            library: Its file.
+            workload: Key of its workload.
+            again: Whether it was checked by this child before.
+            quiet_s: Seconds of the canary from which it is not worth while to read again; None to
+                read in any case.
+            arguments: Of ``_check_and_read``.
+        """
+        self._current = id
+
+        def work() -> dict[str, Any]:
+            loaded = self._programs.get(id)
+            if loaded is None:
+                loaded = self._programs[id] = Loaded(self._load(library), workload)
+            if not again or loaded.buffers is None:
+                return self._check_and_read(id, **arguments)
+            if quiet_s is not None and self._watch.canary() > quiet_s:
+                return {"status": Status.OK.value, "readings": []}
+            return self._read(id, arguments["count"])
+
+        return self._timed(id, work)
+
+
+class DeviceWorker(LibraryTimer):
     """Holds a session on a device and times libraries there."""
 
     def __init__(self, config: WorkerConfig, reply_fd: int) -> None:
         assert config.address is not None
         super().__init__(config, reply_fd, None)
-        self._current = 0
         try:
             self._session = Session(config.address, config.hardware)
             watch = DeviceStopwatch(self._session, config.hardware, config.policy, config.linker)
@@ -102,36 +158,5 @@ class DeviceWorker(WorkerLoop):
             raise error
         self._session.require()
 
-    def do_time(
-        self,
-        id: int,
-        library: str,
-        workload: str,
-        again: bool,
-        quiet_s: float | None,
-        **arguments: Any,
-    ) -> dict[str, Any]:
-        """Checks a library's program on the device and reads its time, or only reads it again.
-
-        Args:
-            id: Number of the job.
-            library: Its file.
-            workload: Key of its workload.
-            again: Whether it was checked in this session before.
-            quiet_s: Seconds of the canary from which it is not worth while to read again; None to
-                read in any case.
-            arguments: Of ``_check_and_read``.
-        """
-        self._current = id
-
-        def work() -> dict[str, Any]:
-            loaded = self._programs.get(id)
-            if loaded is None:
-                loaded = self._programs[id] = Loaded(self._session.load(library), workload)
-            if not again or loaded.buffers is None:
-                return self._check_and_read(id, **arguments)
-            if quiet_s is not None and self._watch.canary() > quiet_s:
-                return {"status": Status.OK.value, "readings": []}
-            return self._read(id, arguments["count"])
-
-        return self._timed(id, work)
+    def _load(self, library: str) -> Any:
+        return self._session.load(library)

@@ -25,15 +25,26 @@ from typing import TYPE_CHECKING, Any
 from foretune.errors import BadInputError, ForetuneError
 from foretune.hardware import usable_cores
 from foretune.measure._base import Status
-from foretune.measure._children import MOST_WORKERS, SPARE_BYTES, default_memory
+from foretune.measure._children import MOST_WORKERS
 from foretune.measure._desk import Desk
-from foretune.measure._device import Device, Patience
+from foretune.measure._device import HERE, Device, Patience
 from foretune.measure._jobs import Job, Stage
+from foretune.measure._memory import SPARE_BYTES, default_memory
 from foretune.measure._protocol import WorkerConfig
 from foretune.measure.timing import QuietFloor
-from foretune.measure.transport import Death, Processes, ProcessWorker, Reply, Slot, Worker
+from foretune.measure.transport import (
+    Death,
+    JoinedTransport,
+    Processes,
+    ProcessWorker,
+    Reply,
+    Slot,
+    Transport,
+    Worker,
+)
 
 if TYPE_CHECKING:
+    from foretune.cluster import Cluster
     from foretune.hardware import Hardware
     from foretune.measure.devices import DeviceAddress
     from foretune.measure.policy import MeasurePolicy
@@ -57,15 +68,16 @@ _FAILED = (Status.WRONG_OUTPUT, Status.RUN_ERROR, Status.CRASH, Status.TIMEOUT)
 
 
 class Devices(Desk):
-    """Builds jobs on this machine and has them timed on devices.
+    """Builds jobs in one place and has them timed in another, both at the same time.
 
     Args:
         hardware: What candidates are compiled for.
         policy: Deadlines and limits.
-        addresses: Of the devices, one for each session.
+        addresses: Of the devices, one for each session; None for a child that times here.
         linker: The C++ compiler that links for them.
         builder: ``"module:function"`` run in a child: candidate -> TVM executable.
         patience: How long lost devices are asked for.
+        cluster: Whose nodes build, left open; None for children of this machine.
 
     Raises:
         BadInputError: One of the devices cannot be reached, or does not fit the hardware.
@@ -75,13 +87,15 @@ class Devices(Desk):
         self,
         hardware: Hardware,
         policy: MeasurePolicy,
-        addresses: Sequence[DeviceAddress],
+        addresses: Sequence[DeviceAddress | None],
         linker: str,
         builder: str,
         patience: Patience,
+        cluster: Cluster | None = None,
     ) -> None:
         self.count = policy.workers or min(usable_cores(), MOST_WORKERS)
-        memory = policy.memory_bytes or default_memory(self.count + len(addresses))
+        here = 0 if cluster is not None else self.count
+        memory = policy.memory_bytes or default_memory(here + len(addresses))
         self._patience = patience
         self._folder = tempfile.mkdtemp(prefix="foretune-")
         config = partial(
@@ -95,18 +109,29 @@ class Devices(Desk):
         )
         start_s = policy.start_timeout_s
         build = partial(ProcessWorker, config(), usable_cores(), start_s)
-        builders = [Slot(build) for _ in range(self.count)]
+        builders = [Slot(build) for _ in range(here)]
         self.devices: list[Device] = []
         for number, address in enumerate(addresses):
-            label = f"{address}" if addresses.count(address) == 1 else f"{address} ({number + 1})"
-            hold = partial(ProcessWorker, config(device=label, address=address), 1, start_s)
+            label = HERE if address is None else f"{address}"
+            label += "" if addresses.count(address) == 1 else f" ({number + 1})"
+            threads = hardware.threads if address is None else 1
+            hold = partial(ProcessWorker, config(device=label, address=address), threads, start_s)
             self.devices.append(Device(label, address, Slot(hold, patient=True)))
         self._floors: dict[str, QuietFloor] = {}
         self.baselines: dict[str, dict[str, Any]] = {}
+        self.fixed_addresses = False
         self._home: dict[str, str] = {}
         slots = [*builders, *(device.slot for device in self.devices)]
         try:
-            super().__init__(policy, Processes(slots, memory, policy.max_start_failures))
+            transport: Transport = Processes(
+                slots, memory, policy.max_start_failures, shares_files=cluster is None
+            )
+            if cluster is not None:
+                from foretune.measure.transport.ray import RayBuilders
+
+                made = RayBuilders(cluster, config(), policy.workers)
+                transport = JoinedTransport([transport, made])
+            super().__init__(policy, transport)
             self._await_all()
         except BaseException:
             self.close()
@@ -120,6 +145,11 @@ class Devices(Desk):
                 if device.given_up:
                     raise BadInputError(device.given_up)
                 if device.greeted is None and device.failures >= _FIRST_TRIES:
+                    if device.here:
+                        raise ForetuneError(
+                            f"the process that times programs ended {device.failures} times before "
+                            f"it was ready: {device.last}"
+                        )
                     raise BadInputError(
                         f"the device {device.label} must be ready to measure, but {device.last}: "
                         "see whether `foretune device serve` runs there"
@@ -183,7 +213,7 @@ class Devices(Desk):
         """
         for device in self.devices:
             idle = self._transport.idle(device.label)
-            old = time.monotonic() > device.since + _RENEW_S
+            old = not device.here and time.monotonic() > device.since + _RENEW_S
             if idle and device.greeted is idle[0] and (old or device.given_up):
                 self._transport.retire(idle)
                 self._leave(idle[0])
@@ -205,7 +235,8 @@ class Devices(Desk):
         device.name = str(worker.hello.get("name", device.label))
         canaries = [float(value) for value in worker.hello["canaries"]]
         first = self.baselines.get(device.name)
-        if first is not None and min(canaries) > _FAR_SLOWER * first["canary_s"]:
+        slow = first is not None and min(canaries) > _FAR_SLOWER * first["canary_s"]
+        if first is not None and slow and not device.here:
             device.slow += 1
             told = f"its canary takes {min(canaries):.2g} s, at first {first['canary_s']:.2g} s"
             self._fault(device, device.slow, told)
@@ -217,6 +248,7 @@ class Devices(Desk):
         device.lost_at, device.failures, device.slow = None, 0, 0
         self._floor(device.name).add(canaries)
         if first is None:
+            self.fixed_addresses = worker.fixed_addresses
             facts = worker.hello.get("facts", {})
             self.baselines[device.name] = {
                 **facts, "asked": str(device.address), "canary_s": min(canaries),
@@ -305,7 +337,8 @@ class Devices(Desk):
         job = self._jobs.get(death.id) if death.id is not None else None
         if job is not None and job.stage is Stage.RUNNING:
             own = death.status is Status.OUT_OF_MEMORY
-            if own or (death.status is Status.TIMEOUT and self._answers(device)):
+            overdue = death.status is Status.TIMEOUT and self._answers(device)
+            if own or device.here or overdue:
                 job.worker = None
                 job.finish(death.status, death.message)
                 job = None

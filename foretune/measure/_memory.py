@@ -8,6 +8,9 @@ from pathlib import Path
 
 from foretune._control_groups import OWN, ROOT, enclosing
 
+SPARE_BYTES = 1 << 30
+"""Address space of a child beyond what candidates may take."""
+
 
 def usable_memory(root: Path = ROOT, own: Path = OWN) -> int:
     """Bytes of the machine's memory, or of the lowest limit of an enclosing control group.
@@ -25,3 +28,8 @@ def usable_memory(root: Path = ROOT, own: Path = OWN) -> int:
             with contextlib.suppress(OSError, ValueError):
                 limits.append(int((directory / name).read_text()))
     return min(limits)
+
+
+def default_memory(workers: int) -> int:
+    """Bytes that a candidate may take, in each of so many children."""
+    return min(4 << 30, usable_memory() // (2 * workers))

@@ -190,7 +190,8 @@ class WorkerLoop:
         from foretune.measure._reference import parts
 
         hardware = self._config.hardware
-        here = hardware.has_cores and not hardware.place
+        # What builds for elsewhere may itself be elsewhere, on another processor.
+        here = hardware.has_cores and not hardware.place and not self._config.linker
         target: Any = hardware.tvm_target() if here else "llvm"
         try:
             workload = load_candidate(candidate, self._sketches).workload

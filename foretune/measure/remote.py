@@ -1,8 +1,9 @@
-"""Measuring on devices that are reached over TVM's RPC.
+"""Measuring where building and timing do not share a processor, and so go on at the same time.
 
-Programs are compiled and linked here, uploaded, checked and timed there. Builds and timing go on at
-the same time, because they do not share a processor, and so do several devices. The rest is as on
-this machine: windows, the gate, the canary beside each reading, the noise policy.
+Programs are compiled and linked here or on a cluster; they are checked and timed on devices that
+are reached over TVM's RPC, or, where a cluster builds, on this machine. Several devices time at the
+same time. The rest is as on this machine: windows, the gate, the canary beside each reading, the
+noise policy.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from foretune.measure._jobs import Job, Stage
 from foretune.measure._protocol import LIBRARY_BUILDER
 from foretune.measure._windows import JobMeasurer
 from foretune.measure.devices import DeviceAddress, place_of
+from foretune.measure.local import require_device
 from foretune.measure.policy import MeasurePolicy
 from foretune.measure.transport.tracker import Tracker, TrackerError
 
 if TYPE_CHECKING:
+    from foretune.cluster import Cluster
     from foretune.hardware import Hardware
 
 _WINDOW_PER_DEVICE = 16
+_WINDOW_PER_BUILDER = 2
 # A small board may be so much slower than this machine, on which references are computed.
 _SLOWER = 10.0
 _CONNECT_S = 5.0
@@ -34,18 +38,20 @@ _MOST_SESSIONS = 16
 
 
 class RemoteMeasurer(JobMeasurer):
-    """Builds candidates on this machine; checks and times them on devices elsewhere.
+    """Builds candidates on this machine or a cluster; times them on devices elsewhere or here.
 
-    Timing is by the device's own clock. Kernels find what they read in the caches: copies of
-    weights that lie as far away as in a network are kept on this machine only, so
-    ``workspace_bytes`` of the policy is None.
+    Timing is by the device's own clock. On devices elsewhere kernels find what they read in the
+    caches: copies of weights that lie as far away as in a network are kept on this machine only, so
+    ``workspace_bytes`` of the policy is None there.
 
     Args:
         hardware: What the devices are. Its ``place`` must say that it is they.
-        addresses: Where they are. Of a key at a tracker, every device that is free is used.
+        addresses: Where they are. Of a key at a tracker, every device that is free is used. None
+            for this machine, where a cluster builds.
         policy: Deadlines, budgets, tolerances.
         builder: ``"module:function"`` run in a child: candidate -> TVM executable.
         patience: How long lost devices are asked for.
+        cluster: Whose nodes build; left open. None builds on this machine.
 
     Raises:
         BadInputError: A tracker or a device cannot be reached, has nothing of that key, or does not
@@ -60,7 +66,13 @@ class RemoteMeasurer(JobMeasurer):
         policy: MeasurePolicy | None = None,
         builder: str = LIBRARY_BUILDER,
         patience: Patience | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
+        if not addresses and cluster is None:
+            raise BadInputError(
+                "`addresses or cluster` must be given, for somebody has to build elsewhere or time "
+                "elsewhere: LocalMeasurer does both here"
+            )
         if hardware.place != place_of(addresses):
             raise BadInputError(
                 "`hardware.place == place_of(addresses)` must hold, but got "
@@ -70,10 +82,18 @@ class RemoteMeasurer(JobMeasurer):
         from foretune.graph import linker_for
 
         linker = linker_for(hardware.target)
-        policy = replace(policy or MeasurePolicy(), workspace_bytes=None)
-        sessions = [each for address in addresses for each in _sessions(address)]
-        self._devices = Devices(hardware, policy, sessions, linker, builder, patience or Patience())
-        window = policy.window or _WINDOW_PER_DEVICE * len(sessions)
+        policy = policy or MeasurePolicy()
+        sessions: list[DeviceAddress | None] = [None]
+        if addresses:
+            policy = replace(policy, workspace_bytes=None)
+            sessions = [each for address in addresses for each in _sessions(address)]
+        else:
+            require_device(hardware)
+        self._devices = Devices(
+            hardware, policy, sessions, linker, builder, patience or Patience(), cluster
+        )
+        builders = 0 if cluster is None else _WINDOW_PER_BUILDER * cluster.cores
+        window = policy.window or max(builders, _WINDOW_PER_DEVICE * len(sessions))
         super().__init__(hardware, policy, self._devices, window)
         self._before_s: dict[int, float] = {}
         self._baselines = {name: dict(told) for name, told in self._devices.baselines.items()}
@@ -84,7 +104,12 @@ class RemoteMeasurer(JobMeasurer):
         return [device.name for device in self._devices.devices if not device.given_up]
 
     def environment(self) -> dict[str, Any]:
-        """See ``JobMeasurer.environment``; ``devices`` has each device's facts and baseline."""
+        """See ``JobMeasurer.environment``; ``devices`` has each device's facts and baseline.
+
+        Of this machine it has what ``LocalMeasurer.environment`` has.
+        """
+        if not self.hardware.place:
+            return {**super().environment(), "fixed_addresses": self._devices.fixed_addresses}
         return {**super().environment(), "devices": self._baselines}
 
     def _finish_window(

@@ -54,6 +54,7 @@ def tune(
     learn_from: Sequence[str | Path] = (),
     store: Store | None = None,
     remote: Sequence[str] = (),
+    cluster: str | None = None,
 ) -> TuneResult:
     """Tunes a model or a workload and returns the result, which compiles, runs and reports.
 
@@ -99,6 +100,10 @@ def tune(
             at the device. One that is called like the hardware is used; see ``read_devices``.
         learn_from: Work directories of earlier runs. Their fast schedules are tried on programs
             that are alike, and what they measured on this hardware teaches the cost model.
+        store: Where records of all runs are kept and looked for; none if None.
+        remote: Addresses of devices elsewhere that measure, ``rpc://...``; this machine if none.
+        cluster: Address of a Ray cluster whose nodes build programs, ``ray://...``, or ``local``
+            for the cores of this machine that nothing is timed on; this machine if None.
 
     Raises:
         BadInputError: An argument is unusable, or a model cannot be compiled to what it computes;
@@ -115,6 +120,6 @@ def tune(
     files.check()
     method = Method.of(strategy, cost_model, options or {}, seed, llm)
     machine = Machine.of(target, threads, devices, remote)
-    machine = replace(machine, measurer=measurer, policy=policy)
+    machine = replace(machine, measurer=measurer, policy=policy, cluster=cluster)
     run = Run(budget, files, choices, method, machine, batch, progress, command, began)
     return run.on(what)

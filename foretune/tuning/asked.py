@@ -170,6 +170,7 @@ class Machine:
         addresses: Of devices elsewhere.
         measurer: Given; None for one that is made for the hardware.
         policy: How such a one measures.
+        cluster: Address of the cluster that builds; None for this machine.
     """
 
     hardware: Hardware
@@ -177,6 +178,7 @@ class Machine:
     addresses: Sequence[DeviceAddress] = ()
     measurer: Measurer | None = None
     policy: MeasurePolicy | None = None
+    cluster: str | None = None
 
     @classmethod
     def of(

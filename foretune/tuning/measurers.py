@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from foretune.cluster import Cluster
 from foretune.errors import BadInputError
 from foretune.hardware import Hardware
 from foretune.measure import (
@@ -47,9 +48,12 @@ def devices_for(
 
 
 def measurer_for(
-    hardware: Hardware, addresses: Sequence[DeviceAddress], policy: MeasurePolicy
+    hardware: Hardware,
+    addresses: Sequence[DeviceAddress],
+    policy: MeasurePolicy,
+    cluster: Cluster | None = None,
 ) -> JobMeasurer:
-    """The measurer of a run; the caller closes it."""
-    if addresses:
-        return RemoteMeasurer(hardware, addresses, policy)
+    """The measurer of a run; the caller closes it, and the cluster."""
+    if addresses or cluster is not None:
+        return RemoteMeasurer(hardware, addresses, policy, cluster=cluster)
     return LocalMeasurer(hardware, policy)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune import codegen
+from foretune.cluster import Cluster, open_cluster
+from foretune.errors import BadInputError
 from foretune.hardware import Hardware
 from foretune.measure import JobMeasurer, MeasurePolicy, Measurer, require_device
 from foretune.tuning.asked import Choices, Files, Machine, Method
@@ -66,13 +68,15 @@ class Run:
             journal, place = enter_work_dir(stack, files.work_dir, files.fresh, llm)
             if self.machine.measurer is None and not self.machine.addresses:
                 require_device(self.machine.hardware)
+            # What cannot be reached is refused before the proof, which takes its time.
+            cluster = self._cluster(stack)
             begun = self._begin(what, journal)
             # Not before the proof, which has the machine to itself.
             hardware = self.machine.with_peak()
             if journal is not None:
                 journal.add_hardware(hardware)
                 begun.note(journal)
-            running = self._set_up(stack, begun, hardware, journal, place)
+            running = self._set_up(stack, begun, hardware, journal, place, cluster)
             running.tuner.run()
             if llm is not None:
                 llm.conclude()
@@ -85,6 +89,18 @@ class Run:
         if files.work_dir is not None:
             result.save(Path(files.work_dir) / RESULT)
         return result
+
+    def _cluster(self, stack: ExitStack) -> Cluster | None:
+        machine = self.machine
+        if machine.cluster is None:
+            return None
+        if machine.measurer is not None:
+            raise BadInputError(
+                f"a measurer that is given builds by itself, but got cluster={machine.cluster!r}, "
+                "too: leave one of them out"
+            )
+        timed = 0 if machine.addresses else machine.hardware.threads
+        return stack.enter_context(open_cluster(machine.cluster, timed))
 
     def _begin(self, what: Any, journal: Journal | None) -> Begun:
         proving = Proving(
@@ -105,6 +121,7 @@ class Run:
         hardware: Hardware,
         journal: Journal | None,
         place: int,
+        cluster: Cluster | None,
     ) -> _Running:
         """Tasks, measurer and tuner."""
         files, machine = self.files, self.machine
@@ -114,7 +131,7 @@ class Run:
             model.update(known.records)
         # The workers start while the spaces are generated.
         measurer = machine.measurer or stack.enter_context(
-            measurer_for(hardware, machine.addresses, self._policy(begun.proof))
+            measurer_for(hardware, machine.addresses, self._policy(begun.proof), cluster)
         )
         tasks, untunable = tasks_of(
             begun.prepared,

@@ -17,6 +17,9 @@ from typing import Any
 
 from foretune.measure._base import Status
 
+TICK_S = 0.05
+"""How long a transport waits for news at most, before its user looks around again."""
+
 
 @dataclass
 class Task:
@@ -185,8 +188,11 @@ class Transport(abc.ABC):
         """
 
     @abc.abstractmethod
-    def wait(self) -> Sequence[Reply | Death]:
-        """Waits for something to happen, for a twentieth of a second at most.
+    def wait(self, seconds: float = TICK_S) -> Sequence[Reply | Death]:
+        """Waits for something to happen.
+
+        Args:
+            seconds: For so long at most.
 
         Raises:
             ForetuneError: Several workers in a row died before they were ready.

@@ -21,9 +21,8 @@ from foretune.errors import ForetuneError
 from foretune.measure._base import Status
 from foretune.measure._layout import fixed_addresses
 from foretune.measure._protocol import FrameReader, GarbageError, WorkerConfig, frame
-from foretune.measure.transport._base import Death, Reply, Transport, Worker
+from foretune.measure.transport._base import TICK_S, Death, Reply, Transport, Worker
 
-_TICK_S = 0.05
 _ERROR_TAIL = 4000
 _CODE = (
     "sys.modules['torch'] = None; "
@@ -229,11 +228,11 @@ class Processes(Transport):
     def _children(self) -> list[ProcessWorker]:
         return [slot.worker for slot in self.slots if slot.worker is not None]
 
-    def wait(self) -> list[Reply | Death]:
+    def wait(self, seconds: float = TICK_S) -> list[Reply | Death]:
         """See ``Transport.wait``."""
         for worker in self._children:
             worker.flush()
-        timeout = 0.001 if any(worker.has_unsent for worker in self._children) else _TICK_S
+        timeout = 0.001 if any(worker.has_unsent for worker in self._children) else seconds
         events: list[Reply | Death] = []
         for key, _ in self._selector.select(timeout):
             worker, kind = key.data

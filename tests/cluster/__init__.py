@@ -1,0 +1,1 @@
+"""Tests of clusters: real Ray clusters of several nodes on this machine, whose nodes are killed."""
