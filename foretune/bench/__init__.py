@@ -1,7 +1,8 @@
 """The benchmark: strategies and TVM's own tuner against one another, measured side by side.
 
 ``_bench`` is the loop, ``_sides`` one side of a comparison in a process of its own, in which
-``_ours`` runs our tuner; ``_summary`` computes what many runs say, ``_print`` shows it.
+``_ours`` runs our tuner; ``_elsewhere`` has runs made on a cluster. ``_summary`` computes what many
+runs say, ``_print`` shows it.
 """
 
 from foretune._files import write_json

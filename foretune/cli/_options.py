@@ -122,7 +122,10 @@ def add_cluster(parser: argparse.ArgumentParser, what: str) -> None:
 def _cluster(text: str) -> str:
     from foretune.cluster import parse_cluster
 
-    return str(parse_cluster(text))
+    try:
+        return str(parse_cluster(text))
+    except BadInputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def devices_asked_for(args: argparse.Namespace) -> Devices | None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretune.cli import main
 from foretune.cluster import ClusterAddress, parse_cluster
 from foretune.errors import BadInputError
 
@@ -59,3 +60,12 @@ def test_any_text_is_an_address_or_refused(text: str) -> None:
     except BadInputError:
         return
     assert parse_cluster(str(address)) == address
+
+
+@pytest.mark.parametrize("command", ["tune matmul_512", "collect", "eval gbdt --data DIR"])
+def test_the_command_line_refuses_it_in_a_line(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--cluster", "ray://head"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "the port is missing" in told
