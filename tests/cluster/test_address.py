@@ -66,6 +66,8 @@ def test_any_text_is_an_address_or_refused(text: str) -> None:
 def test_the_command_line_refuses_it_in_a_line(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*command.split(), "--cluster", "ray://head"]) == 2
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--cluster", "ray://head"])
+    assert ended.value.code == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "the port is missing" in told
