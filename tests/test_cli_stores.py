@@ -192,4 +192,4 @@ def test_benchmarks_tune_without_a_store() -> None:
         if any("tune" in words for words in lines):
             pairs = {pair for words in lines for pair in itertools.pairwise(words)}
             found[file.name] = ("--store", "none") in pairs
-    assert found == dict.fromkeys(["network.py", "runs.py", "_suites.py"], True)
+    assert found == dict.fromkeys(["network.py", "runs.py"], True)

@@ -12,6 +12,7 @@ from foretune.cli._options import (
     add_cluster,
     add_command,
     add_journal,
+    require_cluster,
     require_seed,
     require_temporary_files,
 )
@@ -123,6 +124,7 @@ def _collect(args: argparse.Namespace) -> int:
 def _refuse_settings(args: argparse.Namespace) -> None:
     """Everything that can be refused is refused before anything is measured."""
     require_seed(args.seed)
+    require_cluster(args)
     if args.programs < 2:
         raise BadInputError(f"`programs >= 2` must hold, but got --programs {args.programs}")
     if args.uniform is not None and not 2 <= args.uniform <= args.programs:

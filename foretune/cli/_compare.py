@@ -18,6 +18,7 @@ from foretune.cli._options import (
     parse_shapes,
     parse_until,
     probe_hardware,
+    require_cluster,
     require_temporary_files,
     say,
     split_names,
@@ -90,6 +91,7 @@ def _bench(args: argparse.Namespace) -> int:
         raise BadInputError(
             f"`trials >= 1` and `seeds >= 1` must hold, but got {args.trials} and {args.seeds}"
         )
+    require_cluster(args)
     if args.llm is not None and args.cluster is not None:
         raise BadInputError(
             f"a language model is asked from this machine, but got --cluster {args.cluster}: leave "

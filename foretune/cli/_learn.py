@@ -20,6 +20,7 @@ from foretune.cli._options import (
     add_devices,
     devices_asked_for,
     parse_options,
+    require_cluster,
     require_seed,
     say,
     split_names,
@@ -223,6 +224,7 @@ def _eval(args: argparse.Namespace) -> int:
             "out"
         )
     check_request(trained, by, args.folds, args.seeds, args.programs)
+    require_cluster(args)
     if trained and args.cluster is not None:
         raise BadInputError(
             f"a cluster trains, and {args.model} is trained, but got --cluster {args.cluster}: "

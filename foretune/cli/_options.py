@@ -114,18 +114,16 @@ def add_cluster(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--cluster",
         metavar="ray://HEAD:10001",
-        type=_cluster,
         help=f"{what}; also local for the spare cores of this machine; see docs/remote.md",
     )
 
 
-def _cluster(text: str) -> str:
-    from foretune.cluster import parse_cluster
+def require_cluster(args: argparse.Namespace) -> None:
+    """Refuses an address of a cluster that cannot be read, before anything takes time."""
+    if args.cluster is not None:
+        from foretune.cluster import parse_cluster
 
-    try:
-        return str(parse_cluster(text))
-    except BadInputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        parse_cluster(args.cluster)
 
 
 def devices_asked_for(args: argparse.Namespace) -> Devices | None:

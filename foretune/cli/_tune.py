@@ -34,6 +34,7 @@ from foretune.cli._options import (
     parse_until,
     probe_hardware,
     read_plan,
+    require_cluster,
     require_seed,
     require_temporary_files,
 )
@@ -288,6 +289,7 @@ def _refuse_settings(args: argparse.Namespace) -> tuple[str, str]:
     check_batch(args.batch)
     strategy, cost_model = resolve_names(args.strategy, args.cost_model)
     require_seed(args.seed)
+    require_cluster(args)
     if args.output is not None and args.output.suffix != ".so":
         raise BadInputError(
             f"an artifact is a .so file, but got -o {args.output}: name it artifact.so"

@@ -237,7 +237,7 @@ def test_the_call_that_is_shown_has_every_argument_that_matters(tmp_path: Path) 
     # Where results are kept, who is told and who measures changes nothing of what is found.
     apart = {"what", "work_dir", "fresh", "measurer", "policy", "progress", "command", "trials"}
     # What is shown starts from nothing, with the plan that was found.
-    apart |= {"output", "store", "plan_trials", "plan_model", "remote"}
+    apart |= {"output", "store", "plan_trials", "plan_model", "remote", "cluster"}
     known = set(inspect.signature(tune).parameters)
     assert known - apart == {*values, "llm", "devices"}
 

@@ -211,7 +211,8 @@ def test_a_perceptron_computes_what_pytorch_trains():
         weights[name] = network[at].weight.detach().numpy()
         weights[f"{name}_bias"] = network[at].bias.detach().numpy()
     rows = np.random.default_rng(0).standard_normal((50, 9), dtype=np.float32)
-    one = Perceptron(np.arange(9), Scaling.none(rows), weights)
+    shift, factor = rows.mean(axis=0), np.full(9, 2.0, np.float32)
+    one = Perceptron(np.arange(9), Scaling(shift, factor), weights)
     with torch.no_grad():
-        expected = network(torch.from_numpy(rows))[:, 0].numpy()
+        expected = network(torch.from_numpy((rows - shift) * factor))[:, 0].numpy()
     np.testing.assert_allclose(one.scores(rows), expected, atol=1e-5)
