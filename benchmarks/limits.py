@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks._rankers import is_network
 from benchmarks.models import FEATURES
 from benchmarks.pages import Section, curves, publish
-from benchmarks.results import ROOT, conditions, figure, readings_of, say, table
+from benchmarks.results import ROOT, conditions, figure, quoted, readings_of, say, table
 from foretune.cost import rankers, score_group
 from foretune.dataset import Group, judgeable
 from foretune.evaluate import (
@@ -157,7 +157,8 @@ def section(data: Mapping[str, Any]) -> Section:
         details += [
             f"#### {_called(run)}",
             f"Second halves of {run['groups']} groups ({run['programs']:,} programs) of "
-            f"{run['data']}; `{ran['command']}` on {ran['hardware']['name']}, {ran['began']}.",
+            f"{run['data']}; {quoted(ran['command'])} on {ran['hardware']['name']}, "
+            f"{ran['began']}.",
             table(["learned from", *_METRICS], rows),
         ]
     return Section(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pages import Section, publish
-from benchmarks.results import conditions, readings_of, say, table
+from benchmarks.results import conditions, quoted, readings_of, say, table
 from foretune import cost
 from foretune.features import extract_per_store
 from foretune.hardware import Hardware
@@ -111,7 +111,7 @@ def section(data: Mapping[str, Any]) -> Section:
         "Milliseconds per candidate, features and prediction together: mean over the workloads "
         "and, in brackets, the slowest workload.\n\n"
         + "\n\n".join(
-            f"`{run['conditions']['command']}` on {run['conditions']['hardware']['name']}, "
+            f"{quoted(run['conditions']['command'])} on {run['conditions']['hardware']['name']}, "
             f"{run['conditions']['began']}:\n\n{_table(_medians(run['rows']))}"
             for run in others
         ),

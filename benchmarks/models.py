@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks._rankers import Cell, cells_of, depends_on_chance, judged_by_group, result_of
 from benchmarks.pages import Section, curves, publish
-from benchmarks.results import ROOT, conditions, figure, readings_of, say, table
+from benchmarks.results import ROOT, conditions, figure, quoted, readings_of, say, table
 from foretune.cost import rankers, split_name
 from foretune.dataset import Group
 from foretune.errors import ForetuneError, unknown_name
@@ -352,7 +352,9 @@ def _details(found: Mapping[str, Any]) -> str:
     )
     ran = found.get("conditions")
     if ran:
-        learned += f" Computed by `{ran['command']}` on {ran['hardware']['name']}, {ran['began']}."
+        learned += (
+            f" Computed by {quoted(ran['command'])} on {ran['hardware']['name']}, {ran['began']}."
+        )
     texts = [f"#### {_name(found)}", _of(found), table(header, rows), "\n".join(notes), learned]
     return "\n\n".join(text for text in texts if text)
 

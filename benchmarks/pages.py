@@ -136,7 +136,7 @@ def text(sections: Mapping[str, tuple[Section, Data]]) -> str:
 def _in_short(where: Data) -> str:
     hardware = where["hardware"]
     return (
-        f"`{where['command']}`, {hardware['name']}, {hardware['threads']} threads, "
+        f"{results.quoted(where['command'])}, {hardware['name']}, {hardware['threads']} threads, "
         f"{where['began'][:10]}"
     )
 

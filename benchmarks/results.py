@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import platform
+import re
 import shlex
 import sys
 import time
@@ -136,6 +137,21 @@ def figure(value: Mapping[str, float], sign: str = "") -> str:
     return f"{mean} ({low} to {high})"
 
 
+_GONE = "999b7fb"
+"""The last commit that had every benchmark whose readings are kept."""
+_NAMED = re.compile(r"-m benchmarks[ .](\w+)")
+_OPTIONS_GONE = {"limits": "--name"}
+
+
+def quoted(command: str) -> str:
+    """A command as pages show it; one that runs no longer with the commit at which it did."""
+    named = _NAMED.search(command)
+    name = named[1] if named else ""
+    gone = bool(name) and not (ROOT / "benchmarks" / f"{name}.py").is_file()
+    gone = gone or _OPTIONS_GONE.get(name, "\n") in command.split()
+    return f"`{command}`" + (f" (at commit `{_GONE}`)" if gone else "")
+
+
 def told(where: Mapping[str, Any]) -> str:
     """What ``Conditions.end`` gave, as a Markdown list."""
     hardware = where["hardware"]
@@ -143,7 +159,7 @@ def told(where: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
     return "\n".join(
         [
-            f"- Command: `{where['command']}`",
+            f"- Command: {quoted(where['command'])}",
             f"- Machine: {hardware['name']}, {hardware['threads']} threads, "
             f"{where['machine']['memory_gib']} GiB, {where['machine']['system']}; "
             f"target `{hardware['target']}`",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from foretune._files import write_bytes
 from foretune.cluster import Cluster, require_processor
+from foretune.errors import NothingMeasuredError
 from foretune.workload import Workload
 
 
@@ -45,5 +47,7 @@ def _group(
     require_processor(run.keywords["hardware"])
     with tempfile.TemporaryDirectory(prefix="foretune-") as folder:
         own = {name: trials for name, trials in sides.items() if trials is not None}
-        run([workload], list(sides), seeds=[seed], own_trials=own, work_dir=folder)
+        # What fails here is run, and told, where the benchmark was begun.
+        with suppress(NothingMeasuredError):
+            run([workload], list(sides), seeds=[seed], own_trials=own, work_dir=folder)
         return {file.name: file.read_bytes() for file in Path(folder).glob("*.json")}

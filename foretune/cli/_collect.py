@@ -125,6 +125,11 @@ def _refuse_settings(args: argparse.Namespace) -> None:
     """Everything that can be refused is refused before anything is measured."""
     require_seed(args.seed)
     require_cluster(args)
+    if args.cluster is not None and (args.pack or args.audit or args.reread):
+        raise BadInputError(
+            f"a cluster collects, but got --cluster {args.cluster} with --pack, --audit or "
+            "--reread: leave one of them out"
+        )
     if args.programs < 2:
         raise BadInputError(f"`programs >= 2` must hold, but got --programs {args.programs}")
     if args.uniform is not None and not 2 <= args.uniform <= args.programs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
 from collections import Counter, deque
@@ -15,6 +16,8 @@ from foretune.cluster._address import ClusterAddress, parse_cluster
 from foretune.cluster._ray import connect, is_lost, ray
 from foretune.errors import BadInputError, ForetuneError
 from foretune.hardware import Hardware, probe, usable_cores
+
+_log = logging.getLogger(__name__)
 
 _PROBE_S = 120.0
 """For a node to start a worker, which imports foretune."""
@@ -74,8 +77,9 @@ class Cluster:
         connect(address, cores)
         self._closed = False
         self._known: dict[str, Node] = {}
+        self._left_out: set[str] = set()
         try:
-            if not self.nodes():
+            if not self._nodes(refuse=True):
                 raise BadInputError(
                     f"--cluster {address} must have a core for builds, but its nodes have none: "
                     "add a node, or start them with --num-cpus"
@@ -85,21 +89,43 @@ class Cluster:
             raise
 
     def nodes(self) -> list[Node]:
-        """Those that are there now, each with the versions of this process.
+        """Those that are there now and have the versions of this process.
 
         Raises:
-            BadInputError: One has other versions, or no foretune.
+            ForetuneError: The cluster does not answer any more.
         """
+        try:
+            return self._nodes(refuse=False)
+        except (ConnectionError, RuntimeError) as error:
+            raise self._lost(error) from None
+
+    def _lost(self, error: Exception) -> ForetuneError:
+        told = " ".join(str(error).split())[:200]
+        return ForetuneError(
+            f"--cluster {self.address} does not answer any more ({type(error).__name__}: {told}): "
+            "run the same command again when it does, what was measured is kept"
+        )
+
+    def _nodes(self, refuse: bool) -> list[Node]:
         alive = {
             str(told["NodeID"]): int(told["Resources"].get("CPU", 0))
             for told in ray().nodes()
             if told["Alive"]
         }
         for id, cores in alive.items():
-            if id not in self._known:
+            if id in self._known or id in self._left_out:
+                continue
+            try:
                 node = self._met(id, cores)
-                if node is not None:
-                    self._known[id] = node
+            except BadInputError as error:
+                if refuse:
+                    raise
+                # One that came later must not end what runs.
+                _log.warning("a node is left out: %s", error)
+                self._left_out.add(id)
+                continue
+            if node is not None:
+                self._known[id] = node
         return [node for id, node in self._known.items() if id in alive and node.cores > 0]
 
     def _met(self, id: str, cores: int) -> Node | None:
@@ -215,6 +241,8 @@ class Cluster:
         try:
             return ray().get(ended)
         except Exception as error:
+            if isinstance(error, ConnectionError) and not hasattr(error, "cause"):
+                raise self._lost(error) from None
             if not is_lost(error):
                 raise _cause(error) from None
             raise LostError(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from typing import TYPE_CHECKING, Any
 
-from foretune.errors import BadInputError, MissingDependencyError
+from foretune.errors import BadInputError, ForetuneError, MissingDependencyError
 
 if TYPE_CHECKING:
     from foretune.cluster._address import ClusterAddress
@@ -58,14 +60,30 @@ def connect(address: ClusterAddress, cores: int) -> None:
         "configure_logging": False,
         "logging_level": logging.ERROR,
     }
+    # Ray ends the process on SIGTERM; a run has its best so far to save.
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        _init(package, address, cores, quiet)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _init(package: Any, address: ClusterAddress, cores: int, quiet: dict[str, Any]) -> None:
     if address.local:
-        package.init(
-            address="local",
-            num_cpus=cores,
-            include_dashboard=False,
-            object_store_memory=_LOCAL_STORE_BYTES,
-            **quiet,
-        )
+        try:
+            package.init(
+                address="local",
+                num_cpus=cores,
+                include_dashboard=False,
+                object_store_memory=_LOCAL_STORE_BYTES,
+                **quiet,
+            )
+        except Exception as error:  # Ray raises whatever it likes
+            raise ForetuneError(
+                f"--cluster {address} starts Ray on this machine, but that failed: "
+                f"{' '.join(str(error).split())[:300]}: look at its memory and TMPDIR"
+            ) from None
         return
     try:
         # Ray by itself asks for half a minute whether somebody listens there.

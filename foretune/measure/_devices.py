@@ -304,6 +304,8 @@ class Devices(Desk):
 
     def _judge_untuned(self, job: Job, device: Device) -> None:
         """The untuned program is a baseline: where it fails, the device may be to blame."""
+        if device.here:
+            return
         if not job.done:
             device.faults = 0
             return

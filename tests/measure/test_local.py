@@ -26,6 +26,7 @@ from foretune.measure import (
     _children,
     _desk,
     _jobs,
+    _memory,
     _reference,
 )
 from foretune.measure.policy import MEASUREMENT_VERSION
@@ -438,10 +439,10 @@ def test_there_are_as_many_children_as_cores_but_not_without_end(
 
 
 def test_a_limit_of_memory_is_shared_by_the_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_children, "usable_memory", lambda: 8 << 30)
-    assert _children.default_memory(4) == 1 << 30
-    monkeypatch.setattr(_children, "usable_memory", lambda: 1 << 40)
-    assert _children.default_memory(4) == 4 << 30
+    monkeypatch.setattr(_memory, "usable_memory", lambda: 8 << 30)
+    assert _memory.default_memory(4) == 1 << 30
+    monkeypatch.setattr(_memory, "usable_memory", lambda: 1 << 40)
+    assert _memory.default_memory(4) == 4 << 30
 
 
 def _without_room(children: _children.Children, candidate: Any) -> _reference.Reference:

@@ -35,6 +35,10 @@ _START_S = 180.0
 """For Ray to start an actor, which imports foretune, and the actor its child."""
 _NODES_S = 5.0
 """How often nodes are looked for that came or went."""
+_REST_S = 10.0
+"""For so long a node that lost a builder gets no other."""
+_WAIT_S = 60.0
+"""After so long without a builder that is ready the log says so."""
 _LONGEST_LIBRARY = 1 << 28
 _MOST_BUILDERS = 256
 
@@ -195,6 +199,8 @@ class RayBuilders(Transport):
         self._numbers = itertools.count(1)
         self._looked = -_NODES_S
         self._failures = 0
+        self._rests: dict[str, float] = {}
+        self._waits: float | None = None
 
     @property
     def count(self) -> int:
@@ -225,6 +231,8 @@ class RayBuilders(Transport):
             )
 
     def _start(self, place: _Place) -> None:
+        if time.monotonic() < self._rests.get(place.node.id, 0.0):
+            return
         if place.actor is None:
             make = ray().remote(num_cpus=1, max_restarts=0)(Station)
             own = make.options(**on_node(place.node.id))
@@ -238,15 +246,35 @@ class RayBuilders(Transport):
         if not asked:
             time.sleep(seconds)
             return []
-        ended, _ = ray().wait(list(asked), num_returns=1, timeout=seconds)
+        ended, rest = ray().wait(list(asked), num_returns=1, timeout=seconds)
+        if ended and rest:
+            # All that is there, before anybody is judged by the clock: the loop may have stood.
+            also, _ = ray().wait(rest, num_returns=len(rest), timeout=0)
+            ended = [*ended, *also]
         events = [event for each in ended for event in self._take(asked[each])]
+        self._tell_of_waiting()
         for worker in self._builders:
             task = worker.task
-            if task is not None and time.monotonic() > task.deadline + _GRACE_S:
+            # One that starts waits for a core of the node, which others may hold for long.
+            if task is not None and worker.ready and time.monotonic() > task.deadline + _GRACE_S:
                 message = f"{task.what} took longer than {task.limit_s:.3g} s"
                 worker.kill()
                 events.append(self._bury(worker, Status.TIMEOUT, message, task.id, lost=True))
         return events
+
+    def _tell_of_waiting(self) -> None:
+        """Says once that no builder has a core yet, which others may hold for long."""
+        if any(worker.ready for worker in self._builders):
+            self._waits = None
+        elif self._waits is None:
+            self._waits = time.monotonic()
+        elif time.monotonic() > self._waits + _WAIT_S:
+            self._waits = float("inf")
+            _log.warning(
+                "no builder on --cluster %s is ready after %.0f s: its cores may be others'",
+                self._cluster.address,
+                _WAIT_S,
+            )
 
     @property
     def _builders(self) -> list[RayBuilder]:
@@ -261,6 +289,9 @@ class RayBuilders(Transport):
             lost = is_lost(error)
             if lost:
                 _log.warning("a builder on %s is gone: %s", worker.place.node.host, told)
+                # Its node may be dead, and told as alive for some seconds still.
+                self._rests[worker.place.node.id] = time.monotonic() + _REST_S
+                self._looked = -_NODES_S
             message = told if lost else f"{type(error).__name__}: {told}"
             return [self._bury(worker, Status.CRASH, message, lost=True, outside=lost)]
         task = worker.task
@@ -298,7 +329,7 @@ class RayBuilders(Transport):
     ) -> Death:
         """Forgets a child that died of the request ``blamed``; ``lost``: its actor, too."""
         self._forget(worker, lost)
-        if not worker.ready:
+        if not worker.ready and not outside:
             self._failures += 1
             if self._failures >= self._config.policy.max_start_failures:
                 raise ForetuneError(
