@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,6 +103,17 @@ def test_what_programs_do_becomes_their_status(cluster: Cluster, hardware: Hardw
         "crashes4": Status.CRASH,
         "good5": Status.OK,
     }
+
+
+def test_builders_leave_no_files(cluster: Cluster, hardware: Hardware) -> None:
+    def built() -> set[Path]:
+        return set(Path(tempfile.gettempdir()).glob("foretune-*/program.so"))
+
+    before = built()
+    with RemoteMeasurer(hardware, (), POLICY, BUILDER, cluster=cluster) as measurer:
+        told = statuses(measurer, tricks(hardware, "good", "good"))
+        assert set(told.values()) == {Status.OK} and built() > before
+    assert built() <= before
 
 
 def test_builders_that_are_killed_lose_no_candidate(cluster: Cluster, hardware: Hardware) -> None:

@@ -37,6 +37,8 @@ _NODES_S = 5.0
 """How often nodes are looked for that came or went."""
 _REST_S = 10.0
 """For so long a node that lost a builder gets no other."""
+_CLOSE_S = 2.0
+"""For builders that are idle to end by themselves."""
 _WAIT_S = 60.0
 """After so long without a builder that is ready the log says so."""
 _LONGEST_LIBRARY = 1 << 28
@@ -93,6 +95,11 @@ class Station:
                 if isinstance(event, Death):
                     return _died(event, ())
         return _Answer(())
+
+    def close(self) -> None:
+        """Ends the child and removes what was built: an actor that is killed leaves its files."""
+        self._processes.close()
+        self._folder.cleanup()
 
     def tell(self, payload: bytes) -> None:
         """Carries what is not answered."""
@@ -348,8 +355,12 @@ class RayBuilders(Transport):
 
     def retire(self, workers: Iterable[Worker]) -> None:
         """See ``Transport.retire``."""
-        for worker in list(workers):
-            assert isinstance(worker, RayBuilder)
+        ended = [worker for worker in workers if isinstance(worker, RayBuilder)]
+        closing = [worker.place.actor.close.remote() for worker in ended]
+        if closing:
+            # One that is busy, or gone, is not waited for.
+            ray().wait(closing, num_returns=len(closing), timeout=_CLOSE_S)
+        for worker in ended:
             worker.kill()
             self._forget(worker, lost=True)
 
