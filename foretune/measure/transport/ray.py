@@ -209,11 +209,6 @@ class RayBuilders(Transport):
         self._rests: dict[str, float] = {}
         self._waits: float | None = None
 
-    @property
-    def count(self) -> int:
-        """Builders that there are, or are to be."""
-        return len(self._places)
-
     def refill(self) -> None:
         """See ``Transport.refill``; nodes that came are used, those that went forgotten."""
         if time.monotonic() >= self._looked + _NODES_S:
